@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Command line of the series tool: one verb a module."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tools.series.apply import apply
+from tools.series.base import Sources
+from tools.series.check import check
+from tools.series.compose import write_tree
+from tools.series.diff import unified_diff
+from tools.series.export import export
+from tools.series.installed import Installed
+from tools.series.overlay import Overlay, load_overlay
+from tools.series.overlay import compose as compose_overlay
+from tools.series.problems import SeriesError
+from tools.series.revert import revert
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one verb.
+
+    Args:
+        arguments: Command line; the process's own by default.
+
+    Returns:
+        Exit status: 0, or 1 after problems, which are printed to standard error.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        print(_run(options, options.root), end="")
+    except SeriesError as error:
+        print(error, file=sys.stderr)
+        print(f"{len(error.problems)} problem(s)", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.series",
+        description="Merges the overlay in vllm/ with the pinned vLLM release.",
+    )
+    parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("check", help="every delta applies; catalogue and lint are clean")
+    compose = verbs.add_parser("compose", help="write the merged tree to a folder")
+    compose.add_argument("folder", type=Path, help="absent or empty")
+    verbs.add_parser("apply", help="merge into the vLLM installed here")
+    verbs.add_parser("revert", help="undo apply: the installed bytes come back")
+    verbs.add_parser("diff", help="print the unified diff against upstream")
+    exporter = verbs.add_parser("export", help="commit the series, one commit a patch")
+    exporter.add_argument("checkout", type=Path, help="git checkout of the release")
+    return parser
+
+
+def _run(options: argparse.Namespace, root: Path) -> str:
+    overlay = load_overlay(root)
+    if options.verb == "revert":
+        return _count(revert(Installed(overlay.pin)), "restored", "nothing was applied")
+    installed = Installed(overlay.pin) if options.verb == "apply" else None
+    sources = Sources(overlay.pin)
+    if options.verb == "check":
+        composed = check(overlay, sources)
+        return f"{len(overlay.entries)} patches, {len(composed)} files: all apply\n"
+    composed = compose_overlay(overlay, sources)
+    if installed is not None:
+        return _count(apply(composed, sources, installed), "written", "up to date")
+    return _write(options, overlay, composed, sources)
+
+
+def _write(
+    options: argparse.Namespace,
+    overlay: Overlay,
+    composed: dict[str, str],
+    sources: Sources,
+) -> str:
+    if options.verb == "compose":
+        count = write_tree(composed, sources, options.folder)
+        return f"{count} files written to {options.folder}\n"
+    if options.verb == "export":
+        titles = export(overlay, composed, sources, options.checkout)
+        return "".join(f"committed: {title}\n" for title in titles)
+    return "".join(unified_diff(composed, sources))
+
+
+def _count(number: int, done: str, nothing: str) -> str:
+    return f"{number} files {done}\n" if number else f"{nothing}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

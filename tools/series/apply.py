@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""``apply``: merges the series into the vLLM installed in this environment."""
+
+from tools.series.base import Sources
+from tools.series.installed import Applied, Installed, digest
+from tools.series.version import VERSION_FILE
+
+
+def apply(composed: dict[str, str], sources: Sources, installed: Installed) -> int:
+    """Makes the installed tree equal to the composed one.
+
+    Files of an earlier ``apply``, or of an installed wheel of the series, that the
+    overlay no longer has go back to upstream's. The bytes from before the first
+    ``apply`` are kept for ``revert``.
+
+    Args:
+        composed: The merged files, by path.
+        sources: The pinned release.
+        installed: The tree to change.
+
+    Returns:
+        The number of files that changed; 0 if the tree was up to date.
+
+    Raises:
+        SeriesError: Somebody else changed one of the files; nothing was written.
+    """
+    wanted = _wanted(composed, sources, installed)
+    installed.refuse_foreign(sorted(wanted))
+    changes = {
+        path: data
+        for path, data in wanted.items()
+        if installed.digest(path) != (None if data is None else digest(data))
+    }
+    if changes:
+        _write(changes, installed)
+    return len(changes)
+
+
+def _wanted(
+    composed: dict[str, str], sources: Sources, installed: Installed
+) -> dict[str, bytes | None]:
+    differing = {
+        path
+        for path, value in installed.pip_hashes.items()
+        if value != sources.hashes.get(path) and path != VERSION_FILE
+    }
+    wanted: dict[str, bytes | None] = {}
+    for path in {*composed, *differing, *installed.applied.hashes}:
+        if path in composed:
+            wanted[path] = composed[path].encode()
+        else:
+            known = path in sources.paths
+            wanted[path] = sources.read_bytes(path) if known else None
+    return wanted
+
+
+def _write(changes: dict[str, bytes | None], installed: Installed) -> None:
+    old = installed.applied
+    record = Applied(dict(old.hashes), list(old.added))
+    for path, data in changes.items():
+        if installed.is_original(path):
+            _keep_original(path, installed, record)
+        mark = "" if data is None else digest(data)
+        record.hashes[path] = [*old.hashes.get(path, []), mark]
+    installed.write_record(record)
+    try:
+        installed.swap(changes)
+    except BaseException:
+        installed.write_record(old)
+        raise
+    record.hashes = {path: marks[-1:] for path, marks in record.hashes.items()}
+    installed.write_record(record)
+
+
+def _keep_original(path: str, installed: Installed, record: Applied) -> None:
+    """Keeps what pip installed; a reinstalled vLLM makes older copies void."""
+    kept = installed.backup(path)
+    if installed.digest(path) is None:
+        kept.unlink(missing_ok=True)
+        record.added = sorted({*record.added, path})
+        return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes((installed.root / path).read_bytes())
+    record.added = [other for other in record.added if other != path]
