@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tools.series.apply import apply
-from tools.series.base import Sources
+from tools.series.base import Sources, load_pin
 from tools.series.check import check
 from tools.series.compose import write_tree
 from tools.series.diff import unified_diff
@@ -35,7 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(_run(options, options.root), end="")
     except SeriesError as error:
         print(error, file=sys.stderr)
-        print(f"{len(error.problems)} problem(s)", file=sys.stderr)
+        if len(error.problems) > 1:
+            print(f"{len(error.problems)} problems", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(error, file=sys.stderr)
         return 1
     return 0
 
@@ -59,9 +63,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, root: Path) -> str:
-    overlay = load_overlay(root)
     if options.verb == "revert":
-        return _count(revert(Installed(overlay.pin)), "restored", "nothing was applied")
+        count = revert(Installed(load_pin(root)))
+        return _count(count, "restored", "nothing was applied")
+    overlay = load_overlay(root)
     installed = Installed(overlay.pin) if options.verb == "apply" else None
     sources = Sources(overlay.pin)
     if options.verb == "check":

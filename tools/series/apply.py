@@ -4,7 +4,8 @@
 
 from tools.series.base import Sources
 from tools.series.installed import Applied, Installed, digest
-from tools.series.version import VERSION_FILE
+from tools.series.problems import Problem, SeriesError
+from tools.series.version import VERSION_FILE, is_series_version
 
 
 def apply(composed: dict[str, str], sources: Sources, installed: Installed) -> int:
@@ -23,7 +24,8 @@ def apply(composed: dict[str, str], sources: Sources, installed: Installed) -> i
         The number of files that changed; 0 if the tree was up to date.
 
     Raises:
-        SeriesError: Somebody else changed one of the files; nothing was written.
+        SeriesError: Somebody else changed or built one of the files, or one cannot be
+            written; the tree is as it was.
     """
     wanted = _wanted(composed, sources, installed)
     installed.refuse_foreign(sorted(wanted))
@@ -40,11 +42,7 @@ def apply(composed: dict[str, str], sources: Sources, installed: Installed) -> i
 def _wanted(
     composed: dict[str, str], sources: Sources, installed: Installed
 ) -> dict[str, bytes | None]:
-    differing = {
-        path
-        for path, value in installed.pip_hashes.items()
-        if value != sources.hashes.get(path) and path != VERSION_FILE
-    }
+    differing = _differing(sources, installed)
     wanted: dict[str, bytes | None] = {}
     for path in {*composed, *differing, *installed.applied.hashes}:
         if path in composed:
@@ -53,6 +51,26 @@ def _wanted(
             known = path in sources.paths
             wanted[path] = sources.read_bytes(path) if known else None
     return wanted
+
+
+def _differing(sources: Sources, installed: Installed) -> list[str]:
+    """Files that pip installed and upstream's wheel has not, or not so."""
+    differing = [
+        path
+        for path, value in installed.pip_hashes.items()
+        if value != sources.hashes.get(path)
+        and path != VERSION_FILE
+        and not path.endswith(".so")
+    ]
+    if is_series_version(installed.version, sources.pin):
+        return differing
+    message = (
+        f"is not upstream's in the installed vLLM {installed.version}, which is no "
+        "build of the series; install one, or the release itself"
+    )
+    if differing:
+        raise SeriesError(*(Problem(path, message) for path in sorted(differing)))
+    return []
 
 
 def _write(changes: dict[str, bytes | None], installed: Installed) -> None:
@@ -64,10 +82,12 @@ def _write(changes: dict[str, bytes | None], installed: Installed) -> None:
         mark = "" if data is None else digest(data)
         record.hashes[path] = [*old.hashes.get(path, []), mark]
     installed.write_record(record)
+    before = {path: installed.digest(path) for path in changes}
     try:
         installed.swap(changes)
     except BaseException:
-        installed.write_record(old)
+        if all(installed.digest(path) == before[path] for path in changes):
+            installed.write_record(old)
         raise
     record.hashes = {path: marks[-1:] for path, marks in record.hashes.items()}
     installed.write_record(record)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tools.series.problems import Problem, SeriesError
 
+PACKAGE = "vllm"
 PIN = "series.toml"
 LOCATION = "VLLM_PRECOMPILED_WHEEL_LOCATION"
 
@@ -59,31 +60,31 @@ def load_pin(root: Path) -> Pin:
         SeriesError: The file is absent or lacks a field.
     """
     try:
-        table = tomllib.loads((root / PIN).read_text())
+        table = tomllib.loads((root / PIN).read_text(encoding="utf-8"))
         wheels = {name: Wheel(**fields) for name, fields in table["wheels"].items()}
-        return Pin(table["version"], table["label"], wheels["base"], wheels["cpu"])
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        pin = Pin(table["version"], table["label"], wheels["base"], wheels["cpu"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         message = f"cannot be read ({error!r}); expected version, label and two wheels"
         raise SeriesError(Problem(PIN, message)) from error
+    if not pin.base.file.startswith(f"{PACKAGE}-{pin.version}-"):
+        message = f"has version {pin.version}, and {pin.base.file} as its base wheel"
+        raise SeriesError(Problem(PIN, f"{message}; correct one of the two"))
+    return pin
 
 
 def find_wheel(wheel: Wheel) -> Path:
     """A verified local copy of a pinned wheel, downloaded if there is none.
 
-    Looked for at ``VLLM_PRECOMPILED_WHEEL_LOCATION`` (a file, or the folder of one)
-    and in the cache, ``$XDG_CACHE_HOME/vllm-series``.
+    Looked for at ``VLLM_PRECOMPILED_WHEEL_LOCATION`` (that file, or in its folder, or
+    in that folder) and in the cache, ``$XDG_CACHE_HOME/vllm-series``.
 
     Raises:
         SeriesError: The download failed, or the file has another hash.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     cache /= "vllm-series"
-    given = Path(os.environ.get(LOCATION, ""))
-    folder = given if given.is_dir() else given.parent
-    candidates = [folder / wheel.file] if os.environ.get(LOCATION) else []
-    if os.environ.get(LOCATION) and not given.exists():
-        message = f"{LOCATION} is {str(given)!r}, which does not exist"
-        raise SeriesError(Problem(PIN, message))
+    given = os.environ.get(LOCATION)
+    candidates = [_given(Path(given), wheel)] if given else []
     for path in (*candidates, cache / wheel.file):
         if path.is_file():
             verify(path, wheel)
@@ -91,6 +92,17 @@ def find_wheel(wheel: Wheel) -> Path:
     _download(wheel, cache)
     verify(cache / wheel.file, wheel)
     return cache / wheel.file
+
+
+def _given(location: Path, wheel: Wheel) -> Path:
+    """Where a wheel would be, by the user's word: another version's is refused."""
+    if location.is_dir():
+        return location / wheel.file
+    if not location.is_file() or location.suffix != ".whl":
+        message = f"{LOCATION} is {str(location)!r}; expected a wheel or its folder"
+        raise SeriesError(Problem(PIN, message))
+    name, other = (file.partition("-")[0] for file in (location.name, wheel.file))
+    return location if name == other else location.with_name(wheel.file)
 
 
 def verify(path: Path, wheel: Wheel) -> None:
@@ -113,7 +125,7 @@ def _download(wheel: Wheel, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet"]
     command += ["--dest", str(folder), wheel.requirement]
-    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    done = subprocess.run(command, stdout=sys.__stderr__, check=False)
     if done.returncode != 0 or not (folder / wheel.file).is_file():
         message = (
             f"pip could not download {wheel.file}; put it into {folder}, or set "
@@ -123,11 +135,11 @@ def _download(wheel: Wheel, folder: Path) -> None:
 
 
 def recorded_hashes(record: str) -> dict[str, str]:
-    """SHA-256 of each Python file of the package, from a wheel's ``RECORD``."""
+    """SHA-256 of each file of the package, from a ``RECORD``."""
     hashes = {}
-    for path, value, _ in csv.reader(io.StringIO(record)):
-        if path.startswith("vllm/") and path.endswith(".py") and value:
-            encoded = value.removeprefix("sha256=")
+    for path, value, *_ in csv.reader(io.StringIO(record)):
+        name, _, encoded = value.partition("=")
+        if path.startswith(f"{PACKAGE}/") and name == "sha256":
             padded = encoded + "=" * (-len(encoded) % 4)
             hashes[path] = base64.urlsafe_b64decode(padded).hex()
     return hashes
@@ -137,11 +149,13 @@ class Sources:
     """The files of the pinned release, read from its verified wheel.
 
     Attributes:
+        pin: The release.
         paths: Every file of the wheel.
-        hashes: SHA-256 of each Python file of the package, by path.
+        hashes: SHA-256 of each file of the package, by path.
     """
 
     def __init__(self, pin: Pin) -> None:
+        self.pin = pin
         self._archive = zipfile.ZipFile(find_wheel(pin.base))
         self.paths = frozenset(self._archive.namelist())
         record = next(path for path in self.paths if path.endswith("/RECORD"))

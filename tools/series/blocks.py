@@ -3,22 +3,22 @@
 """Edit blocks: statements of one upstream function, found by pattern."""
 
 import ast
-import textwrap
-from typing import Any
 
 from ast_grep_py import SgNode
 
-from tools.series.delta import Delta, Function, docstring_node, is_edit_block
+from tools.series import upstream as up
+from tools.series.delta import Delta, Function, docstring_node
 from tools.series.edits import (
     Edit,
     FaultError,
+    added_lines,
     line_end,
     line_start,
     removal,
 )
-from tools.series.upstream import body, enclosing_statement, is_whole_statement, span
+from tools.series.markers import is_edit_block, marker_name
 
-_KEYWORDS = ("return", "pass", "break", "continue", "raise")
+_KEYWORDS = ("return", "pass", "break", "continue", "raise", "yield")
 """Statements of one word: as a pattern, ast-grep would take them for a token."""
 
 
@@ -47,12 +47,14 @@ class FunctionEditor:
         """
         marker, pattern, relations = self._marker(block)
         match = self._find(pattern, relations)
-        if marker == "replacing" and not is_whole_statement(match):
-            return self._replace_expression(match, block, pattern)
-        statement = match if match.kind() == "comment" else enclosing_statement(match)
-        if marker == "replacing":
+        statement = up.enclosing_statement(match)
+        if marker != "replacing":
+            return self._insert(statement, block, pattern, after=marker == "after")
+        if self._ends_line_of_code(match):
+            return self._replace_remark(match, block, pattern)
+        if up.is_whole_statement(match):
             return self._replace_statement(statement, block, pattern)
-        return self._insert(statement, block, pattern, after=marker == "after")
+        return self._replace_expression(match, block, pattern)
 
     def _marker(self, block: ast.With) -> tuple[str, str, dict[str, str]]:
         """The name, pattern and relations of a block's marker."""
@@ -60,13 +62,16 @@ class FunctionEditor:
             case [
                 ast.withitem(
                     context_expr=ast.Call(
-                        func=ast.Name(marker),
-                        args=[ast.Constant(str() as pattern)],
-                        keywords=keywords,
-                    ),
+                        args=[ast.Constant(str() as pattern)], keywords=keywords
+                    ) as call,
                     optional_vars=None,
                 )
-            ] if all(_is_relation(keyword) for keyword in keywords):
+            ] if (
+                all(map(_is_relation, keywords))
+                and call.end_lineno != block.body[0].lineno
+            ):
+                marker = marker_name(call)
+                assert marker is not None
                 relations = {
                     keyword.arg or "": ast.literal_eval(keyword.value)
                     for keyword in keywords
@@ -75,83 +80,80 @@ class FunctionEditor:
         raise self._fault(
             f"line {block.lineno} holds a malformed marker; expected one marker with "
             'one string, as in `with replacing("del layer.weight"):`, and perhaps '
-            "inside= or follows= with another"
+            "inside= or follows= with another, and the block on lines of its own"
         )
 
     def _find(self, pattern: str, relations: dict[str, str]) -> SgNode:
-        rule: dict[str, Any] = {
-            name: {"pattern": relations[name]} for name in relations
-        }
-        if "inside" in rule:
-            rule["inside"]["stopBy"] = "end"
-        if pattern in _KEYWORDS:
-            rule |= {"kind": f"{pattern}_statement", "regex": f"^{pattern}$"}
-        else:
-            rule["pattern"] = pattern
-        try:
-            found = self._function.find_all({"rule": rule})
-        except RuntimeError as error:
-            reason = str(error).partition("Stack backtrace")[0].strip().splitlines()[-1]
+        found = self._matches(pattern)
+        for relation, other in relations.items():
+            around = self._matches(other)
+            related = _is_inside if relation == "inside" else _is_after
+            found = [node for node in found if related(node, around)]
+        if len(found) == 1:
+            return found[0]
+        where = "".join(f", {name}={text!r}" for name, text in relations.items())
+        if found:
+            lines = ", ".join(str(node.range().start.line + 1) for node in found)
             raise self._fault(
-                f"is not an ast-grep pattern ({reason.strip()})", pattern
-            ) from None
-        header_end = self._header_end()
-        matches = {
-            span(node): node
-            for node in found
-            if node.is_named() and span(node)[0] >= header_end
-        }
-        if len(matches) == 1:
-            return next(iter(matches.values()))
-        places = ", ".join(
-            str(node.range().start.line + 1) for node in matches.values()
-        )
-        if matches:
-            raise self._fault(
-                f"matched {len(matches)} times, on upstream's lines {places}; expected "
-                "exactly once: make the pattern longer, or add inside= or follows=",
+                f"matched {len(found)} times{where}, on upstream's lines {lines}; "
+                "expected exactly once: make the pattern longer, or add inside= or "
+                "follows=",
                 pattern,
             )
         raise self._fault(
-            "matched 0 times, expected exactly once: correct the pattern, or drop the "
-            "edit if upstream already has the change",
+            f"matched 0 times{where}, expected exactly once: correct the pattern, or "
+            "drop the edit if upstream already has the change",
             pattern,
         )
 
-    def _header_end(self) -> int:
-        """Offset of the end of the function's signature."""
-        end = self._function.field("return_type") or self._function.field("parameters")
-        assert end is not None
-        return span(end)[1]
+    def _matches(self, pattern: str) -> list[SgNode]:
+        """What a pattern matches in the function's body; no place twice."""
+        try:
+            if pattern in _KEYWORDS:
+                kind = pattern if pattern == "yield" else f"{pattern}_statement"
+                found = self._function.find_all(kind=kind, regex=f"^{pattern}$")
+            else:
+                found = self._function.find_all(pattern=pattern)
+        except RuntimeError as error:
+            cause = str(error).partition("2: ")[2].partition(". ")[0]
+            raise self._fault(
+                f"is not a pattern: {cause}; write one statement or expression",
+                pattern,
+            ) from None
+        start = up.header_end(up.body(self._function))
+        matches = {
+            up.span(node): node
+            for node in found
+            if node.is_named() and up.span(node)[0] >= start
+        }
+        return list(matches.values())
 
     def _replace_statement(
         self, statement: SgNode, block: ast.With, pattern: str
     ) -> Edit:
-        start, end = span(statement)
+        start, end = up.span(statement)
         text = self._delta.block(block, statement.range().start.column)
-        if not text and not self._is_alone(statement):
+        if not text:
             return removal(self._text, statement, self._name, pattern)
-        return Edit(
-            start,
-            line_end(self._text, end),
-            text or "pass",
-            (start, end),
-            self._name,
-            pattern,
-        )
+        claim = start, line_end(self._text, end)
+        return Edit(*claim, text, claim, self._name, pattern)
 
-    def _is_alone(self, statement: SgNode) -> bool:
-        parent = statement.parent()
-        assert parent is not None
-        siblings = [
-            child
-            for child in parent.children()
-            if child.is_named() and child.kind() != "comment"
-        ]
-        return statement.kind() != "comment" and len(siblings) == 1
+    def _replace_remark(self, comment: SgNode, block: ast.With, pattern: str) -> Edit:
+        """Replaces a comment at the end of a line of code by another, or by none."""
+        start, end = claim = up.span(comment)
+        text = self._delta.block(block, 0)
+        if text and (not text.startswith("#") or "\n" in text):
+            raise self._fault(
+                "matches a comment at the end of a line; expected a block of one "
+                "comment and `pass`, or match the statement",
+                pattern,
+            )
+        if not text:
+            start = len(self._text[:start].rstrip())
+        return Edit(start, end, text, claim, self._name, pattern)
 
     def _replace_expression(self, match: SgNode, block: ast.With, pattern: str) -> Edit:
-        statement = enclosing_statement(match)
+        statement = up.enclosing_statement(match)
         match block.body:
             case [ast.Expr(value=expression)]:
                 new = self._delta.expression(expression)
@@ -162,23 +164,23 @@ class FunctionEditor:
                     "one expression",
                     pattern,
                 )
-        start, end = span(match)
+        start, end = up.span(match)
         if not self._means_the_same(statement, (start, end), new, f"({new})"):
             new = f"({new})"
-        claim = (start, end) if _is_compound(statement) else span(statement)
+        claim = (start, end) if _is_compound(statement) else up.span(statement)
         return Edit(start, end, new, claim, self._name, pattern)
 
     def _means_the_same(
         self, statement: SgNode, place: tuple[int, int], first: str, second: str
     ) -> bool:
         """Whether two texts in one place of a statement give the same syntax tree."""
-        start = line_start(self._text, span(statement)[0])
-        end = span(statement)[1]
+        start = line_start(self._text, up.span(statement)[0])
+        end = up.span(statement)[1]
         trees = []
         for new in (first, second):
             text = self._text[start : place[0]] + new + self._text[place[1] : end]
             try:
-                trees.append(ast.dump(ast.parse(textwrap.dedent(text))))
+                trees.append(ast.dump(ast.parse(f"if True:\n{text}")))
             except SyntaxError:
                 return False
         return trees[0] == trees[1]
@@ -186,30 +188,43 @@ class FunctionEditor:
     def _insert(
         self, statement: SgNode, block: ast.With, pattern: str, *, after: bool
     ) -> Edit:
+        if self._ends_line_of_code(statement):
+            raise self._fault(
+                "matches a comment at the end of a line; match the statement", pattern
+            )
         column = statement.range().start.column
         text = self._delta.block(block, column)
         if not text:
             raise self._fault("the block is empty: there is nothing to insert", pattern)
-        start, end = span(statement)
-        claim = (start, span(body_of(statement))[0]) if _is_compound(statement) else (
-            start, end,
-        )  # fmt: skip
-        indented = " " * column + text
-        if after:
-            place = line_end(self._text, end)
-            return Edit(place, place, f"\n{indented}", claim, self._name, pattern)
-        place = self._above_comments(line_start(self._text, start), column)
-        return Edit(place, place, f"{indented}\n", claim, self._name, pattern)
+        start, end = claim = up.span(statement)
+        if _is_compound(statement):
+            claim = start, up.span(_first_block(statement))[0]
+        place = line_end(self._text, end) if after else self._above(statement)
+        lines = added_lines(place, text, self._name, column)
+        return Edit(place, place, lines.text, claim, self._name, pattern, column)
 
-    def _above_comments(self, place: int, column: int) -> int:
-        """Start of the comment lines that stand right above a line."""
-        prefix = " " * column + "#"
-        while place > 0:
-            above = line_start(self._text, place - 1)
-            if not self._text.startswith(prefix, above):
-                return place
-            place = above
+    def _above(self, statement: SgNode) -> int:
+        """End of the line above a statement and the comments right above it."""
+        first = statement.range().start.line
+        place = line_start(self._text, up.span(statement)[0]) - 1
+        block = statement.parent()
+        assert block is not None
+        for sibling in (*statement.prev_all(), *block.prev_all()):
+            if (
+                sibling.kind() != "comment"
+                or sibling.range().start.line != first - 1
+                or self._ends_line_of_code(sibling)
+            ):
+                break
+            first -= 1
+            place = line_start(self._text, up.span(sibling)[0]) - 1
         return place
+
+    def _ends_line_of_code(self, node: SgNode) -> bool:
+        """Whether a node is a comment with code before it on its line."""
+        start = up.span(node)[0]
+        before = self._text[line_start(self._text, start) : start]
+        return node.kind() == "comment" and bool(before.strip())
 
     def _fault(self, message: str, pattern: str = "") -> FaultError:
         return FaultError(message, self._name, pattern)
@@ -235,21 +250,35 @@ def check_blocks(function: Function, name: str) -> list[ast.With]:
     return blocks
 
 
-def body_of(statement: SgNode) -> SgNode:
-    """The first block inside a compound statement."""
-    if statement.kind() == "decorated_definition":
-        inner = statement.field("definition")
-        assert inner is not None
-        return body(inner)
+def _is_relation(keyword: ast.keyword) -> bool:
+    match keyword:
+        case ast.keyword("inside" | "follows", ast.Constant(str())):
+            return True
+    return False
+
+
+def _is_inside(node: SgNode, others: list[SgNode]) -> bool:
+    """Whether one of the others is around the node."""
+    inner = up.span(node)
+    return any(
+        outer[0] <= inner[0] and inner[1] <= outer[1] and outer != inner
+        for outer in map(up.span, others)
+    )
+
+
+def _is_after(node: SgNode, others: list[SgNode]) -> bool:
+    """Whether one of the others is the statement just before the node's."""
+    for sibling in up.enclosing_statement(node).prev_all():
+        if sibling.kind() != "comment":
+            places = up.span(sibling), up.span(up.undecorated(sibling))
+            return any(up.span(other) in places for other in others)
+    return False
+
+
+def _first_block(statement: SgNode) -> SgNode:
     block = statement.find(kind="block")
     assert block is not None
     return block
-
-
-def _is_relation(keyword: ast.keyword) -> bool:
-    return keyword.arg in ("inside", "follows") and isinstance(
-        keyword.value, ast.Constant
-    )
 
 
 def _is_compound(statement: SgNode) -> bool:

@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.series.problems import Problem, SeriesError
+from tools.series.problems import Problem
 
 CATALOGUE = "docs/series.md"
 PROSE = ("Problem", "Change", "Upstream", "Remove when", "Check")
@@ -34,29 +34,30 @@ class Entry:
         return self.adds + self.edits
 
 
-def load_catalogue(root: Path) -> list[Entry]:
+def load_catalogue(root: Path) -> tuple[list[Entry], list[Problem]]:
     """Reads the catalogue; entries are its second-level headings, in order.
 
     A field is a paragraph that starts with its name in bold: ``**Problem.** ...``.
     ``Adds`` and ``Edits`` list files in backquotes.
 
-    Raises:
-        SeriesError: An entry lacks a field, has an unknown one, or owns no file.
+    Returns:
+        The entries, and a problem for each field that is missing, unknown or given
+        twice, and for each entry that owns no file.
     """
     path = root / CATALOGUE
     if not path.is_file():
-        raise SeriesError(Problem(CATALOGUE, "is missing; expected the catalogue"))
-    _, *sections = f"\n{path.read_text()}".split("\n## ")
+        return [], [Problem(CATALOGUE, "is missing; expected the catalogue")]
+    _, *sections = f"\n{path.read_text(encoding='utf-8')}".split("\n## ")
     entries, problems = [], []
     for section in sections:
         title, _, body = section.partition("\n")
-        fields = _fields(body)
-        problems += [Problem(CATALOGUE, fault, title) for fault in _faults(fields)]
+        found = _fields(body)
+        fields = dict(found)
+        faults = _faults([name for name, text in found if text], fields)
+        problems += [Problem(CATALOGUE, fault, title.strip()) for fault in faults]
         adds, edits = (_paths(fields.pop(name, "")) for name in FILES)
         entries.append(Entry(title.strip(), fields, adds, edits))
-    if problems:
-        raise SeriesError(*problems)
-    return entries
+    return entries, problems
 
 
 def ownership_problems(entries: list[Entry], files: set[str]) -> list[Problem]:
@@ -78,22 +79,27 @@ def ownership_problems(entries: list[Entry], files: set[str]) -> list[Problem]:
     return problems
 
 
-def _fields(body: str) -> dict[str, str]:
-    fields = {}
+def _fields(body: str) -> list[tuple[str, str]]:
+    fields = []
     for paragraph in body.split("\n\n"):
         text = " ".join(paragraph.split())
         name, mark, rest = text.removeprefix("**").partition(".**")
         if mark and text.startswith("**"):
-            fields[name] = rest.strip()
+            fields.append((name, rest.strip()))
     return fields
 
 
-def _faults(fields: dict[str, str]) -> list[str]:
+def _faults(names: list[str], fields: dict[str, str]) -> list[str]:
     expected = ", ".join(PROSE)
     faults = [
         f"lacks the field {name!r}; expected {expected}, and Adds or Edits"
         for name in PROSE
-        if not fields.get(name)
+        if name not in names
+    ]
+    faults += [
+        f"has the field {name!r} {names.count(name)} times; expected it once"
+        for name in fields
+        if names.count(name) > 1
     ]
     faults += [
         f"has the unknown field {name!r}; expected {expected}, Adds, Edits"

@@ -4,8 +4,7 @@
 
 from pathlib import Path
 
-from tools.series.base import Sources
-from tools.series.overlay import PACKAGE
+from tools.series.base import PACKAGE, Sources
 from tools.series.problems import Problem, SeriesError
 
 
@@ -35,7 +34,7 @@ def write_tree(composed: dict[str, str], sources: Sources, folder: Path) -> int:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if path in composed:
-            target.write_text(composed[path])
+            target.write_bytes(composed[path].encode())
         else:
             target.write_bytes(sources.read_bytes(path))
     return len({*upstream, *composed})

@@ -3,9 +3,7 @@
 """The text of a delta, and the pieces that are cut out of it."""
 
 import ast
-from collections.abc import Iterator, Sequence
-
-from tools.series import MARKERS
+from collections.abc import Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -33,113 +31,86 @@ class Delta:
             for line in range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
         }
 
-    def expression(self, node: ast.expr) -> str:
-        """Source of one expression."""
+    def expression(self, node: ast.expr | ast.arg) -> str:
+        """Source of one expression, without parentheses around it, or parameter."""
         return ast.get_source_segment(self.text, node) or ""
 
-    def between(self, first: ast.expr | ast.arg, last: ast.expr | ast.arg) -> str:
-        """Source from the end of one node to the end of a later one."""
-        return self.text[self._end(first) : self._end(last)]
-
-    def statements(self, body: Sequence[ast.stmt], column: int) -> str:
-        """Source of consecutive statements, with the comments right above them.
+    def statements(
+        self, body: Sequence[ast.stmt], column: int, *, comments: bool = True
+    ) -> str:
+        """Source of consecutive statements.
 
         Args:
             body: The statements; all start in one column of the delta.
             column: Where they shall start: every line but the first is indented by
                 this many columns. Lines inside a string stay as they are.
+            comments: Whether the comments right above the first belong to them.
         """
-        first = self._first_line(body[0])
-        while first > 1 and self._is_comment(first - 1, body[0].col_offset):
+        first, last = _first_line(body[0]), body[-1].end_lineno
+        assert last is not None
+        while comments and self._is_comment(first - 1, body[0].col_offset):
             first -= 1
-        return self._cut(
-            first, body[-1].end_lineno or first, body[0].col_offset, column
-        )
+        if isinstance(body[-1], Definition):
+            last = self._last_comment(last, body[-1].body[0].col_offset)
+        return self._joined(self._moved(first, last, body[0].col_offset, column))
 
     def block(self, block: ast.With, column: int) -> str:
         """Source of an edit block's body, with all comments in the block.
 
-        A body of ``pass`` alone stands for nothing.
+        A body of ``pass`` alone stands for nothing but those comments.
         """
-        last = block.end_lineno or block.lineno
-        text = self.statements(block.body, column)
-        if isinstance(block.body[0], ast.Pass) and len(block.body) == 1:
-            text = text.rpartition("pass")[0].rstrip()
-        trailing = last
-        for line in range(last + 1, len(self._lines) + 1):
-            content = self._lines[line - 1].strip()
-            if self._is_comment(line, block.body[0].col_offset):
-                trailing = line
-            elif content:
-                break
-        if trailing > last:
-            comments = self._cut(
-                last + 1, trailing, block.body[0].col_offset, column
-            ).lstrip("\n ")
-            text = f"{text}\n{' ' * column}{comments}" if text else comments
-        return text
+        old = block.body[0].col_offset
+        first, end = _first_line(block.body[0]), block.end_lineno
+        header = block.items[-1].context_expr.end_lineno
+        assert end is not None and header is not None
+        while first - 1 > header and not self._code(first - 1):
+            first -= 1
+        last = self._last_comment(end, old)
+        if len(block.body) == 1 and isinstance(block.body[0], ast.Pass):
+            lines = self._moved(first, end - 1, old, column)
+            return self._joined(lines + self._moved(end + 1, last, old, column))
+        return self._joined(self._moved(first, last, old, column))
 
-    def _end(self, node: ast.expr | ast.arg) -> int:
-        """Character offset of a node's end."""
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        before = self._lines[: node.end_lineno - 1]
-        last = self._lines[node.end_lineno - 1].encode()[: node.end_col_offset]
-        return sum(len(line) + 1 for line in before) + len(last.decode())
-
-    def _first_line(self, node: ast.stmt) -> int:
-        decorators = getattr(node, "decorator_list", [])
-        return min([node.lineno, *(item.lineno for item in decorators)])
+    def _code(self, line: int) -> str:
+        """What a line holds beside a comment of its own."""
+        text = self._lines[line - 1].strip()
+        return "" if text.startswith("#") else text
 
     def _is_comment(self, line: int, column: int) -> bool:
+        if line < 1 or line in self._inside_strings:
+            return False
         text = self._lines[line - 1]
-        return (
-            text.lstrip().startswith("#") and len(text) - len(text.lstrip()) == column
-        )
+        return text.startswith("#", column) and not text[:column].strip()
 
-    def _cut(self, first: int, last: int, old_column: int, new_column: int) -> str:
+    def _last_comment(self, line: int, column: int) -> int:
+        """The last of the comment lines that follow a line, indented at least so."""
+        last = line
+        for number in range(line + 1, len(self._lines) + 1):
+            text = self._lines[number - 1]
+            if text.strip():
+                if self._code(number) or text[:column].strip():
+                    break
+                last = number
+        return last
+
+    def _moved(self, first: int, last: int, old: int, new: int) -> list[str]:
         """Lines ``first`` to ``last``, moved from the one column to the other."""
         moved = []
         for number in range(first, last + 1):
             line = self._lines[number - 1]
-            if number in self._inside_strings:
-                moved.append(line)
-            elif number == first:
-                moved.append(line[old_column:])
-            else:
-                moved.append(
-                    " " * new_column + line[old_column:] if line.strip() else ""
-                )
-        return "\n".join(moved)
+            if number not in self._inside_strings:
+                indent = min(old, len(line) - len(line.lstrip()))
+                line = " " * new + line[indent:] if line.strip() else ""
+            moved.append(line)
+        return moved
+
+    def _joined(self, lines: list[str]) -> str:
+        return "\n".join(lines).strip()
 
 
-def is_marker(node: ast.AST) -> bool:
-    """Whether the node is a call of one of the three edit-block markers."""
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in MARKERS
-    )
-
-
-def is_edit_block(node: ast.stmt) -> bool:
-    """Whether the statement is ``with MARKER(...):``."""
-    return isinstance(node, ast.With) and any(
-        is_marker(item.context_expr) for item in node.items
-    )
-
-
-def removed_name(node: ast.stmt) -> str | None:
-    """The name in ``removed("name")``, or None for any other statement."""
-    match node:
-        case ast.Expr(
-            ast.Call(
-                func=ast.Name("removed"),
-                args=[ast.Constant(str() as name)],
-                keywords=[],
-            )
-        ):
-            return name
-    return None
+def _first_line(node: ast.stmt) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(item.lineno for item in decorators)])
 
 
 def docstring_node(body: list[ast.stmt]) -> ast.Expr | None:
@@ -160,14 +131,6 @@ def assigned_name(node: ast.stmt) -> str | None:
         ):
             return name
     return None
-
-
-def marker_calls(node: ast.AST) -> Iterator[ast.Call]:
-    """Every call of an edit-block marker at or below the node."""
-    for child in ast.walk(node):
-        if is_marker(child):
-            assert isinstance(child, ast.Call)
-            yield child
 
 
 def is_type_checking(node: ast.stmt) -> bool:

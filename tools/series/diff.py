@@ -3,6 +3,7 @@
 """``diff``: the series as one unified diff against upstream."""
 
 import difflib
+import io
 from collections.abc import Iterator
 
 from tools.series.base import Sources
@@ -18,12 +19,26 @@ def unified_diff(composed: dict[str, str], sources: Sources) -> Iterator[str]:
     for path in sorted(composed):
         is_new = path not in sources.paths
         old = "" if is_new else sources.read(path)
+        if not is_new and old == composed[path]:
+            continue
         yield f"diff --git a/{path} b/{path}\n"
         if is_new:
             yield "new file mode 100644\n"
-        yield from difflib.unified_diff(
-            old.splitlines(keepends=True),
-            composed[path].splitlines(keepends=True),
-            "/dev/null" if is_new else f"a/{path}",
-            f"b/{path}",
+        yield from map(
+            _terminated,
+            difflib.unified_diff(
+                _lines(old),
+                _lines(composed[path]),
+                "/dev/null" if is_new else f"a/{path}",
+                f"b/{path}",
+            ),
         )
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as git sees them: only a line feed ends one."""
+    return io.StringIO(text, newline="\n").readlines()
+
+
+def _terminated(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -2,11 +2,12 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Edits of an upstream text, and the one place where they are applied."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ast_grep_py import SgNode
 
-from tools.series.upstream import span
+from tools.series.upstream import column, header_end, own_statements, span
 
 
 class FaultError(Exception):
@@ -37,6 +38,8 @@ class Edit:
             claim overlapping ranges. Empty for an addition.
         definition: Qualified name of the definition that is edited.
         pattern: The pattern that found the statement, or empty.
+        depth: Column of the text. Of the additions at one position the deeper go
+            first, since the end of a line can end several blocks.
     """
 
     start: int
@@ -45,11 +48,26 @@ class Edit:
     claim: tuple[int, int]
     definition: str
     pattern: str = ""
+    depth: int = 0
 
 
-def addition(position: int, text: str, definition: str) -> Edit:
+def addition(position: int, text: str, definition: str, depth: int = 0) -> Edit:
     """An edit that inserts text and claims no statement."""
-    return Edit(position, position, text, (position, position), definition)
+    claim = position, position
+    return Edit(position, position, text, claim, definition, depth=depth)
+
+
+def added_lines(place: int, lines: str, definition: str, depth: int = 0) -> Edit:
+    """An addition of whole lines.
+
+    Args:
+        place: Offset of the end of the line that they follow; 0 for the first lines.
+        lines: The lines, indented but for the first.
+        definition: Qualified name of the definition that is edited.
+        depth: Column in which they start.
+    """
+    lines = " " * depth + lines
+    return addition(place, f"\n{lines}" if place else f"{lines}\n", definition, depth)
 
 
 def replacement(node: SgNode, text: str, definition: str) -> Edit:
@@ -61,10 +79,9 @@ def replacement(node: SgNode, text: str, definition: str) -> Edit:
 def removal(text: str, node: SgNode, definition: str, pattern: str = "") -> Edit:
     """An edit that takes a node away, with its lines and the comments on them."""
     start, end = span(node)
-    return Edit(
-        line_start(text, start), line_end(text, end) + 1, "", (start, end), definition,
-        pattern,
-    )  # fmt: skip
+    end = line_end(text, end)
+    above = max(0, line_start(text, start) - 1)
+    return Edit(above, end, "", (start, end), definition, pattern)
 
 
 def line_start(text: str, position: int) -> int:
@@ -83,7 +100,8 @@ def apply_edits(text: str, edits: list[Edit]) -> tuple[str, list[FaultError]]:
 
     Args:
         text: The upstream text.
-        edits: Edits in any order; additions at one position keep their order.
+        edits: Edits in any order. Additions at one position keep their order, but for
+            their depth, and go before a replacement that starts there.
 
     Returns:
         The new text, and a fault for each edit of a statement that another edit
@@ -95,22 +113,46 @@ def apply_edits(text: str, edits: list[Edit]) -> tuple[str, list[FaultError]]:
         other = next((old for old in kept if _overlap(old.claim, edit.claim)), None)
         if other is None:
             kept.append(edit)
-            continue
-        what = (
-            repr(other.pattern) if other.pattern else f"the edit of {edit.definition}"
-        )
-        faults.append(
-            FaultError(
-                "edits a statement that another edit has already changed "
-                f"({what}); write one edit that does both",
-                edit.definition,
-                edit.pattern,
-            )
-        )
-    for edit in sorted(kept, key=lambda edit: edit.start, reverse=True):
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return text, faults
+        else:
+            faults.append(_conflict(edit, other))
+    kept.sort(key=lambda edit: (edit.start, edit.end > edit.start, -edit.depth))
+    pieces, position = [], 0
+    for edit in kept:
+        assert position <= edit.start, edit
+        pieces += [text[position : edit.start], edit.text]
+        position = edit.end
+    return "".join([*pieces, text[position:]]), faults
 
 
 def _overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
     return first[0] < second[1] and second[0] < first[1]
+
+
+def _conflict(edit: Edit, other: Edit) -> FaultError:
+    what = repr(other.pattern) if other.pattern else f"the edit of {other.definition}"
+    return FaultError(
+        f"edits a statement that another edit has already changed ({what}); write one "
+        "edit that does both",
+        edit.definition,
+        edit.pattern,
+    )
+
+
+def fill_emptied(root: SgNode, text: str, edits: list[Edit]) -> Iterator[Edit]:
+    """Yields a ``pass`` for each block of which edits leave no statement."""
+    gone = [edit.claim for edit in edits if not edit.text and edit.start < edit.end]
+    for block in root.find_all(kind="block") if gone else []:
+        places = [span(statement) for statement in own_statements(block)]
+        place = line_end(text, span(block)[1])
+        room = header_end(block), place
+        if (
+            all(any(_covers(claim, inner) for claim in gone) for inner in places)
+            and not any(_covers(claim, room) for claim in gone)
+            and not any(edit.text and _covers(room, edit.claim) for edit in edits)
+        ):
+            depth = column(block)
+            yield added_lines(place, "pass", edits[0].definition, depth)
+
+
+def _covers(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """``export``: the series as commits on a git checkout of the release."""
 
+import os
 import subprocess
 import textwrap
 from pathlib import Path
@@ -10,6 +11,8 @@ from tools.series.base import Sources
 from tools.series.catalogue import Entry
 from tools.series.overlay import Overlay
 from tools.series.problems import Problem, SeriesError
+
+_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 def export(
@@ -32,14 +35,24 @@ def export(
     problems = _problems(composed, sources, checkout)
     if problems:
         raise SeriesError(*problems)
-    for entry in overlay.entries:
-        for path in entry.files:
-            target = checkout / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(composed[path])
-        _git(checkout, "add", "--force", "--", *entry.files)
-        _git(checkout, "commit", "--quiet", "--signoff", "--message", _message(entry))
+    start = _git(checkout, "rev-parse", "HEAD").strip()
+    try:
+        for entry in overlay.entries:
+            _commit(entry, composed, checkout)
+    except subprocess.CalledProcessError as error:
+        _git(checkout, "reset", "--quiet", "--hard", start)
+        message = f"refused a commit, and none was kept: {error.stderr.strip()}"
+        raise SeriesError(Problem(str(checkout), message)) from error
     return [entry.title for entry in overlay.entries]
+
+
+def _commit(entry: Entry, composed: dict[str, str], checkout: Path) -> None:
+    for path in entry.files:
+        target = checkout / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(composed[path].encode())
+    _git(checkout, "add", "--force", "--", *entry.files)
+    _git(checkout, "commit", "--quiet", "--signoff", "--message", _message(entry))
 
 
 def _problems(
@@ -77,5 +90,11 @@ def _message(entry: Entry) -> str:
 
 
 def _git(checkout: Path, *arguments: str) -> str:
+    """Runs git on a checkout, even where a hook has named another repository."""
     command = ["git", "-C", str(checkout), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    surroundings = {
+        name: value for name, value in os.environ.items() if name not in _REPOSITORY
+    }
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, env=surroundings
+    ).stdout

@@ -7,53 +7,81 @@ import ast
 from ast_grep_py import SgNode
 
 from tools.series import upstream as up
-from tools.series.edits import Edit, addition, line_end
+from tools.series.delta import Delta, is_type_checking
+from tools.series.edits import Edit, FaultError, added_lines, line_end
+from tools.series.places import after_imports, gap, head_end
 
 Import = ast.Import | ast.ImportFrom
+_Key = tuple[str, str, str | None]
 
 
 def import_edits(
-    statement: Import, root: SgNode, text: str, type_checking: bool
+    statement: Import, delta: Delta, root: SgNode, text: str
 ) -> list[Edit]:
     """Edits that add those names of an import that upstream does not import yet.
 
-    They go after upstream's first run of imports, or into its ``if TYPE_CHECKING:``
-    block; sorting them is left to the formatter.
+    They go after upstream's first run of imports; sorting them is left to the
+    formatter.
 
     Args:
         statement: The delta's import.
+        delta: The delta.
         root: Root of upstream's file.
         text: Upstream's source.
-        type_checking: Whether it stands under ``if TYPE_CHECKING:``.
     """
     known = _imported(ast.parse(text).body)
-    names = [alias for alias in statement.names if _key(statement, alias) not in known]
-    if not names:
+    line = _missing(statement, delta, known)
+    if not line:
         return []
-    line = _source(statement, names)
-    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
-        return [addition(_before_imports(root), f"{line}\n", "")]
-    if not type_checking:
-        return [addition(after_imports(root, text), f"\n{line}", "")]
-    block = _type_checking_block(root)
-    if block is None:
-        code = f"\n\nif TYPE_CHECKING:\n    {line}\n"
-        return [addition(after_imports(root, text), code, "")]
-    return [addition(line_end(text, up.span(block)[1]), f"\n    {line}", "")]
+    is_future = isinstance(statement, ast.ImportFrom) and (
+        statement.module == "__future__"
+    )
+    place = head_end(root, text) if is_future else after_imports(root, text)
+    return [added_lines(place, gap(root, text, place) + line, "")]
 
 
-def _imported(body: list[ast.stmt]) -> set[tuple[str, str, str | None]]:
-    """Every name that a module imports at its top level."""
-    known = set()
-    for statement in body:
-        if isinstance(statement, Import):
-            known |= {_key(statement, alias) for alias in statement.names}
-        elif isinstance(statement, ast.If):
-            known |= _imported(statement.body)
-    return known
+def type_checking_edits(
+    statements: list[ast.stmt], delta: Delta, root: SgNode, text: str
+) -> list[Edit]:
+    """The same for imports under ``if TYPE_CHECKING:``; they go into upstream's.
+
+    Raises:
+        FaultError: Something else than an import stands there.
+    """
+    body = ast.parse(text).body
+    known = _imported(body)
+    for block in filter(is_type_checking, body):
+        assert isinstance(block, ast.If)
+        known |= _imported(block.body)
+    block_node = _type_checking_block(root)
+    column = 4 if block_node is None else up.column(block_node)
+    lines = []
+    for statement in statements:
+        if not isinstance(statement, Import):
+            raise FaultError(
+                f"line {statement.lineno}: only imports may stand under TYPE_CHECKING"
+            )
+        lines.append(_missing(statement, delta, known, column))
+    code = f"\n{' ' * column}".join(filter(None, lines))
+    if not code:
+        return []
+    if block_node is None:
+        code = f"\nif TYPE_CHECKING:\n    {code}"
+        return [added_lines(after_imports(root, text), code, "")]
+    return [added_lines(line_end(text, up.span(block_node)[1]), code, "", column)]
 
 
-def _key(statement: Import, alias: ast.alias) -> tuple[str, str, str | None]:
+def _imported(body: list[ast.stmt]) -> set[_Key]:
+    """Every name that statements import, as they stand and not in branches."""
+    return {
+        _key(statement, alias)
+        for statement in body
+        if isinstance(statement, Import)
+        for alias in statement.names
+    }
+
+
+def _key(statement: Import, alias: ast.alias) -> _Key:
     return _module(statement), alias.name, alias.asname
 
 
@@ -63,47 +91,21 @@ def _module(statement: Import) -> str:
     return "." * statement.level + (statement.module or "")
 
 
-def _source(statement: Import, names: list[ast.alias]) -> str:
+def _missing(statement: Import, delta: Delta, known: set[_Key], column: int = 0) -> str:
+    """Source of an import without the names that are known; whole, with its comment."""
+    names = [alias for alias in statement.names if _key(statement, alias) not in known]
+    if names == statement.names:
+        return delta.statements([statement], column, comments=False)
+    if not names:
+        return ""
     listed = ", ".join(map(ast.unparse, names))
     if isinstance(statement, ast.Import):
         return f"import {listed}"
     return f"from {_module(statement)} import {listed}"
 
 
-def _leading(root: SgNode) -> list[SgNode]:
-    """The docstring and imports at the head of a module; comments may stand between."""
-    run: list[SgNode] = []
-    for child in root.children():
-        kind = child.kind()
-        if kind == "comment":
-            continue
-        if not kind.startswith(("import", "future_import")) and not (
-            not run and up.is_docstring(child)
-        ):
-            break
-        run.append(child)
-    return run
-
-
-def after_imports(root: SgNode, text: str) -> int:
-    """Offset of the end of a module's first run of imports."""
-    run = _leading(root) or [
-        child for child in root.children()[:2] if child.kind() == "comment"
-    ]
-    return line_end(text, up.span(run[-1])[1]) if run else 0
-
-
-def _before_imports(root: SgNode) -> int:
-    first = next(
-        child
-        for child in root.children()
-        if child.kind() != "comment" and not up.is_docstring(child)
-    )
-    return up.span(first)[0]
-
-
 def _type_checking_block(root: SgNode) -> SgNode | None:
-    for child in root.children():
+    for child in up.own_statements(root):
         condition = child.field("condition") if child.kind() == "if_statement" else None
         if condition is not None and condition.text() == "TYPE_CHECKING":
             return child.field("consequence")

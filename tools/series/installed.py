@@ -7,15 +7,18 @@ import importlib.util
 import json
 import os
 import shutil
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from tools.series.base import Pin, recorded_hashes
-from tools.series.overlay import PACKAGE
+from tools.series.base import PACKAGE, Pin, recorded_hashes
 from tools.series.problems import Problem, SeriesError
 
 _STATE = f"{PACKAGE}/.series"
+Contents = Mapping[str, bytes | None]
+"""Bytes by path; None for a file that is not there."""
 
 
 @dataclass
@@ -23,8 +26,9 @@ class Applied:
     """The record of what ``apply`` did, kept inside the installed tree.
 
     Attributes:
-        hashes: For each file, the SHA-256 that ``apply`` gave it. While files are
-            being written it holds those from before as well.
+        hashes: For each file, the SHA-256 that ``apply`` gave it, or an empty string
+            if it took the file away. While files are being written it holds those
+            from before as well.
         added: Those of the files that did not exist before the first ``apply``.
     """
 
@@ -35,27 +39,43 @@ class Applied:
 class Installed:
     """An installed vLLM of the pinned version.
 
+    Attributes:
+        version: Its version, with the local label.
+        root: The folder that holds the package.
+        pip_hashes: SHA-256 of each file of the package as pip installed it, by path.
+        applied: The record of what was applied.
+
     Raises:
-        SeriesError: vLLM is not installed, or is of another version.
+        SeriesError: vLLM is not installed, is of another version, or is an editable
+            install.
     """
 
     def __init__(self, pin: Pin) -> None:
         try:
             found = distribution(PACKAGE)
         except PackageNotFoundError:
-            message = f"is not installed here; expected {pin.version}: pip install ."
-            raise SeriesError(Problem(PACKAGE, message)) from None
-        if found.version.partition("+")[0] != pin.version:
-            message = (
-                f"version {found.version} is installed, and the series is for "
+            raise _refusal(f"is not installed here; expected {pin.version}") from None
+        self.version = found.version
+        if self.version.partition("+")[0] != pin.version:
+            raise _refusal(
+                f"version {self.version} is installed, and the series is for "
                 f"{pin.version}; use an environment with that version"
             )
-            raise SeriesError(Problem(PACKAGE, message))
         self.root = Path(str(found.locate_file("")))
         self.pip_hashes = recorded_hashes(found.read_text("RECORD") or "")
+        if f"{PACKAGE}/__init__.py" not in self.pip_hashes:
+            raise _refusal(f"at {self.root} is no install of a wheel; make it one")
+        self.applied = self._read_record()
+
+    def _read_record(self) -> Applied:
         state = self.root / _STATE / "applied.json"
-        stored = json.loads(state.read_text()) if state.is_file() else {}
-        self.applied = Applied(**stored)
+        try:
+            return Applied(**json.loads(state.read_bytes()))
+        except FileNotFoundError:
+            return Applied()
+        except (ValueError, TypeError):
+            message = "is damaged; delete its folder and reinstall vLLM"
+            raise SeriesError(Problem(str(state), message)) from None
 
     def backup(self, path: str) -> Path:
         """Where a file's bytes from before the first ``apply`` are kept."""
@@ -84,7 +104,7 @@ class Installed:
             Problem(path, message)
             for path in paths
             if not self.is_original(path)
-            and self.digest(path) not in self.applied.hashes.get(path, [])
+            and (self.digest(path) or "") not in self.applied.hashes.get(path, [])
         ]
         if problems:
             raise SeriesError(*problems)
@@ -95,35 +115,67 @@ class Installed:
         if not applied.hashes:
             shutil.rmtree(self.root / _STATE, ignore_errors=True)
             return
-        _replace(
-            self.root / _STATE / "applied.json", json.dumps(asdict(applied)).encode()
-        )
+        state = self.root / _STATE / "applied.json"
+        state.parent.mkdir(parents=True, exist_ok=True)
+        staged = state.with_suffix(".new")
+        staged.write_text(json.dumps(asdict(applied)))
+        os.replace(staged, state)
 
-    def swap(self, contents: dict[str, bytes | None]) -> None:
+    def swap(self, contents: Contents) -> None:
         """Gives files new contents, all of them or, after an error, none.
 
         Args:
             contents: New bytes by path; None removes the file.
+
+        Raises:
+            SeriesError: A file cannot be written.
         """
-        before = {
-            path: (self.root / path).read_bytes() if self.digest(path) else None
-            for path in contents
-        }
+        before = {path: self._read(path) for path in contents}
         try:
             self._put(contents)
-        except BaseException:
-            self._put(before)
-            raise
+        except BaseException as error:
+            with suppress(OSError):
+                self._put({path: before[path] for path in self._changed(before)})
+            if not isinstance(error, OSError):
+                raise
+            left = "; run revert" if self._changed(before) else "; nothing was changed"
+            raise _refusal(f"cannot be written: {error}{left}") from error
 
-    def _put(self, contents: dict[str, bytes | None]) -> None:
-        for path, data in contents.items():
-            file = self.root / path
+    def _changed(self, before: Contents) -> list[str]:
+        return [path for path in before if self._read(path) != before[path]]
+
+    def _read(self, path: str) -> bytes | None:
+        file = self.root / path
+        return file.read_bytes() if file.is_file() else None
+
+    def _put(self, contents: Contents) -> None:
+        """Writes everything aside first, so that a full disk changes nothing."""
+        staging = self.root / _STATE / "staged"
+        staging.mkdir(parents=True, exist_ok=True)
+        for number, data in enumerate(contents.values()):
             if data is not None:
-                _replace(file, data)
-            else:
+                (staging / str(number)).write_bytes(data)
+        for number, (path, data) in enumerate(contents.items()):
+            file = self.root / path
+            if data is None:
                 file.unlink(missing_ok=True)
-                _remove_empty(file.parent)
+                self._remove_empty(file.parent)
+            else:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):
+                    shutil.copymode(file, staging / str(number))
+                os.replace(staging / str(number), file)
             Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
+        shutil.rmtree(staging)
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Removes a folder that holds only a byte-code cache, and so its parents."""
+        while folder.is_relative_to(self.root / PACKAGE):
+            if folder.is_dir():
+                if any(child.name != "__pycache__" for child in folder.iterdir()):
+                    return
+                shutil.rmtree(folder)
+            folder = folder.parent
 
 
 def digest(data: bytes) -> str:
@@ -131,15 +183,5 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _replace(file: Path, data: bytes) -> None:
-    """Writes a file such that nobody sees half of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f"{file.name}.series")
-    temporary.write_bytes(data)
-    os.replace(temporary, file)
-
-
-def _remove_empty(folder: Path) -> None:
-    """Removes a folder that holds nothing but a byte-code cache."""
-    if all(child.name == "__pycache__" for child in folder.iterdir()):
-        shutil.rmtree(folder)
+def _refusal(message: str) -> SeriesError:
+    return SeriesError(Problem(PACKAGE, message))

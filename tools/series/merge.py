@@ -3,14 +3,15 @@
 """The merge of one delta with one upstream file, by qualified name."""
 
 import ast
-import difflib
-import inspect
-import itertools
-from collections.abc import Iterable, Sequence
-
-from ast_grep_py import SgNode
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from tools.series import upstream as up
+from tools.series.assignments import (
+    extend_literal,
+    remove_assignment,
+    replace_assignment,
+)
 from tools.series.blocks import FunctionEditor, check_blocks
 from tools.series.delta import (
     Definition,
@@ -18,26 +19,31 @@ from tools.series.delta import (
     Function,
     assigned_name,
     docstring_node,
-    is_edit_block,
     is_type_checking,
-    marker_calls,
-    removed_name,
 )
+from tools.series.docstrings import docstring_edit
 from tools.series.edits import (
     Edit,
     FaultError,
+    added_lines,
     addition,
     apply_edits,
+    fill_emptied,
     line_end,
-    line_start,
     removal,
-    replacement,
 )
-from tools.series.imports import after_imports, import_edits
+from tools.series.imports import import_edits, type_checking_edits
+from tools.series.lookup import OVERLOAD, Scope, refuse_other_header, role_of
+from tools.series.markers import (
+    import_faults,
+    is_edit_block,
+    is_marker_import,
+    marker_uses,
+    removed_name,
+)
+from tools.series.places import after_fields, end_of, gap
 from tools.series.problems import Problem
 from tools.series.signature import signature_edits
-
-_ROLES = (".setter", ".deleter", ".getter", "overload")
 
 
 def merge(path: str, upstream: str, delta: str) -> tuple[str, list[Problem]]:
@@ -52,25 +58,37 @@ def merge(path: str, upstream: str, delta: str) -> tuple[str, list[Problem]]:
         The merged source, not yet formatted, and every fault that was found. The
         source is of use only if there is no fault.
     """
+    newline = "\r\n" if "\r\n" in upstream else "\n"
+    upstream, delta = (text.replace("\r\n", "\n") for text in (upstream, delta))
     try:
         parsed = Delta(delta)
     except SyntaxError as error:
         message = f"line {error.lineno} is not Python: {error.msg}"
         return upstream, [Problem(path, message)]
+    root = up.parse(upstream)
+    unknown = root.find(kind="ERROR")
+    if unknown is not None:
+        line = unknown.range().start.line + 1
+        message = f"upstream's line {line} is beyond ast-grep: no delta can change it"
+        return upstream, [Problem(path, message)]
     merger = _Merger(upstream, parsed)
-    merger.scope(parsed.tree.body, up.parse(upstream), "")
-    merged, faults = apply_edits(upstream, merger.edits)
-    faults = merger.faults + faults
-    if not faults:
-        try:
-            ast.parse(merged)
-        except SyntaxError as error:
-            reason = f"the merged file is not Python: {error.msg}, at `{error.text}`"
-            faults = [FaultError(reason)]
-    return merged, [
+    merger.merge_body(parsed.tree.body, Scope(root))
+    edits = [*merger.edits, *fill_emptied(root, upstream, merger.edits)]
+    merged, faults = apply_edits(upstream, edits)
+    faults = [*import_faults(parsed.tree), *merger.faults, *faults]
+    return merged.replace("\n", newline), [
         Problem(path, fault.message, fault.definition, fault.pattern)
-        for fault in faults
+        for fault in faults or _syntax_faults(merged)
     ]
+
+
+def _syntax_faults(merged: str) -> list[FaultError]:
+    try:
+        compile(merged, "merged", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = merged.split("\n")[(error.lineno or 1) - 1].strip()
+        return [FaultError(f"the merged file is not Python: {error.msg}, at `{line}`")]
+    return []
 
 
 class _Merger:
@@ -81,333 +99,237 @@ class _Merger:
         self.faults: list[FaultError] = []
         self._text = text
         self._delta = delta
+        self._opened: set[tuple[int, int]] = set()
 
-    def scope(self, body: list[ast.stmt], node: SgNode, name: str) -> None:
+    def merge_body(self, body: list[ast.stmt], scope: Scope) -> None:
         """Merges the statements of a module or class of the delta."""
-        self._refuse_duplicates(body, name)
         docstring = docstring_node(body)
         if docstring is not None:
-            self._docstring(docstring, node, name)
+            with self._collected():
+                self._docstring(docstring, scope)
             body = body[1:]
         fields_first = True
-        for position, statement in enumerate(body):
-            following = body[position + 1 : position + 2]
-            fields_first = fields_first and not isinstance(statement, Definition)
-            try:
-                self._statement(statement, following, node, name, fields_first)
-            except FaultError as fault:
-                self.faults.append(fault)
+        for group in _grouped(self._without_repeats(body, scope)):
+            fields_first = fields_first and not isinstance(group[0], Definition)
+            with self._collected():
+                self._statement(group, scope, fields_first)
+
+    @contextmanager
+    def _collected(self) -> Iterator[None]:
+        """Goes on after a fault, and keeps it."""
+        try:
+            yield
+        except FaultError as fault:
+            self.faults.append(fault)
 
     def _statement(
-        self,
-        statement: ast.stmt,
-        following: list[ast.stmt],
-        node: SgNode,
-        name: str,
-        fields_first: bool,
+        self, group: list[ast.stmt], scope: Scope, fields_first: bool
     ) -> None:
+        statement = group[0]
         match statement:
-            case ast.Import() | ast.ImportFrom() if not name:
-                self._import(statement, node, type_checking=False)
-            case ast.If() if not name and is_type_checking(statement):
-                for inner in statement.body:
-                    self._import(inner, node, type_checking=True)
+            case ast.Import() | ast.ImportFrom() if not scope.name:
+                if not is_marker_import(statement):
+                    self.edits += import_edits(
+                        statement, self._delta, scope.node, self._text
+                    )
+            case ast.If() if not scope.name and is_type_checking(statement):
+                self.edits += type_checking_edits(
+                    statement.body, self._delta, scope.node, self._text
+                )
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                self._definition(statement, node, name)
-            case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if assigned_name(
-                statement
-            ):
-                pair = [statement, *following] if docstring_node(following) else []
-                self._assignment(pair or [statement], node, name, fields_first)
-            case ast.Expr(ast.Constant(str())) | ast.Pass():
-                pass  # the docstring of an assignment; the body of an empty class
+                self._definition(statement, scope)
+            case ast.AugAssign() if assigned_name(statement):
+                self._extension(statement, scope)
+            case ast.Assign() | ast.AnnAssign() if assigned_name(statement):
+                self._assignment(group, scope, fields_first)
+            case ast.Pass():
+                pass  # the body of a class in which nothing changes
             case _ if removed_name(statement):
-                self._removal(statement, node, name)
-            case _ if is_edit_block(statement):
-                raise FaultError(
-                    f"line {statement.lineno} holds a marker outside a definition; "
-                    "edit blocks belong into the body of a function",
-                    name,
-                )
+                self._removal(statement, scope)
             case _:
-                raise FaultError(
-                    f"line {statement.lineno} is `{ast.unparse(statement)[:60]}`; a "
-                    "delta holds imports, definitions, assignments to one name, and "
-                    "removed()",
-                    name,
-                )
+                raise _misplaced(statement, scope.name)
 
-    def _refuse_duplicates(self, body: list[ast.stmt], name: str) -> None:
+    def _without_repeats(
+        self, body: list[ast.stmt], scope: Scope
+    ) -> Iterator[ast.stmt]:
+        """The statements; a fault for each that binds a name a second time."""
         seen = set()
         for statement in body:
-            if not isinstance(statement, Definition):
+            role = ""
+            label = assigned_name(statement)
+            if isinstance(statement, Definition):
+                label = statement.name
+                role = role_of(map(ast.unparse, statement.decorator_list))
+            if label is None or (label, role) not in seen or role == OVERLOAD:
+                seen.add((label, role))
+                yield statement
                 continue
-            key = statement.name, _role(map(ast.unparse, statement.decorator_list))
-            if key in seen:
-                self.faults.append(
-                    FaultError(
-                        f"line {statement.lineno} defines it a second time; put all "
-                        "that changes into one definition",
-                        _join(name, statement.name),
-                    )
-                )
-            seen.add(key)
-
-    def _import(
-        self, statement: ast.stmt, root: SgNode, *, type_checking: bool
-    ) -> None:
-        if not isinstance(statement, ast.Import | ast.ImportFrom):
-            raise FaultError(
-                f"line {statement.lineno}: only imports may stand under TYPE_CHECKING"
+            message = (
+                f"line {statement.lineno} defines it a second time; put all that "
+                "changes into one definition"
             )
-        if isinstance(statement, ast.ImportFrom) and statement.module == "series":
-            return
-        self.edits += import_edits(statement, root, self._text, type_checking)
+            self.faults.append(FaultError(message, scope.qualified(label)))
 
-    def _docstring(self, docstring: ast.Expr, scope: SgNode, name: str) -> None:
-        """Appends a docstring's text to upstream's, as further paragraphs."""
-        statements = [child for child in up.body(scope).children() if child.is_named()]
-        first = next((node for node in statements if node.kind() != "comment"), None)
-        assert isinstance(docstring.value, ast.Constant)
-        indent = "\n" + " " * _column(scope)
-        ours = indent.join(inspect.cleandoc(docstring.value.value).splitlines())
-        if first is None or not up.is_docstring(first):
-            place = up.span(first or scope)[0]
-            text = f'"""{ours}{indent}"""{indent}'
-            self.edits.append(addition(place, text, name))
-            return
-        start, end = up.span(first)
-        theirs = first.text().removesuffix('"""')
-        if theirs == first.text():
-            raise FaultError("upstream's docstring has no triple quotes", name)
-        text = f'{theirs.rstrip()}\n{indent}{ours}{indent}"""'
-        self.edits.append(Edit(start, end, text, (start, end), name))
-
-    def _definition(self, statement: Definition, scope: SgNode, parent: str) -> None:
-        name = _join(parent, statement.name)
-        found = _same_role(up.definitions(scope, statement.name), statement)
-        if len(found) > 1:
-            raise FaultError(f"upstream defines it {len(found)} times", name)
-        if not found:
-            self._add_definition(statement, scope, name)
-        elif isinstance(statement, ast.ClassDef):
-            self._class(statement, found[0], name)
-        elif found[0].kind() == "class_definition":
-            raise FaultError("is a class upstream, and a function in the delta", name)
-        elif any(map(is_edit_block, statement.body)):
-            self._edit_function(statement, found[0], name)
-        else:
-            self._refuse_markers(statement, name)
-            target = up.decorated(found[0])
-            text = self._delta.statements([statement], target.range().start.column)
-            text = text[text.index(_opening(statement)) :]
-            self.edits.append(replacement(target, text, name))
-
-    def _add_definition(self, statement: Definition, scope: SgNode, name: str) -> None:
-        edits = any(True for _ in marker_calls(statement)) or any(
-            isinstance(child, ast.stmt) and removed_name(child)
-            for child in ast.walk(statement)
+    def _docstring(self, docstring: ast.Expr, scope: Scope) -> None:
+        if scope.node.kind() != "module" and up.is_one_line(up.body(scope.node)):
+            self._make_room(scope)
+        self.edits.append(
+            docstring_edit(docstring, self._delta, scope.node, self._text, scope.name)
         )
-        if edits:
-            raise self._not_found(statement.name, scope, name)
-        column = _column(scope)
+
+    def _definition(self, statement: Definition, scope: Scope) -> None:
+        name = scope.qualified(statement.name)
+        found = scope.definition(statement)
+        if found is None:
+            self._add_definition(statement, scope)
+        elif isinstance(statement, ast.ClassDef):
+            refuse_other_header(statement, found)
+            self.merge_body(statement.body, found)
+        elif found.node.kind() == "class_definition":
+            raise FaultError("is a class upstream, and a function in the delta", name)
+        elif _is_edit(statement):
+            self._edit_function(statement, found)
+        else:
+            _refuse_markers(statement, name)
+            self._replace_function(statement, found)
+
+    def _add_definition(self, statement: Definition, scope: Scope) -> None:
+        name = scope.qualified(statement.name)
+        if any(marker_uses(statement)):
+            raise scope.not_found(statement.name)
+        scope.refuse_bound(statement.name, statement)
+        self._make_room(scope)
+        column = up.column(up.body(scope.node))
         text = self._delta.statements([statement], column)
-        gap = "\n\n" if column else "\n\n\n"
-        place = self._end_of(scope)
-        self.edits.append(addition(place, f"{gap}{' ' * column}{text}\n", name))
+        place = end_of(scope.node, self._text)
+        lines = added_lines(place, text, name, column)
+        above = ("\n" if column else "\n\n") if place else ""
+        self.edits.append(addition(place, above + lines.text, name, column))
 
-    def _end_of(self, scope: SgNode) -> int:
-        """Where a new definition goes: the end, but before a module's main guard."""
-        statements = [child for child in up.body(scope).children() if child.is_named()]
-        last = statements[-1]
-        if scope.kind() == "module" and last.text().startswith("if __name__ =="):
-            return line_start(self._text, up.span(last)[0])
-        return line_end(self._text, up.span(last)[1])
+    def _replace_function(self, statement: Function, function: Scope) -> None:
+        target = up.decorated(function.node)
+        column = target.range().start.column
+        text = self._delta.statements([statement], column, comments=False)
+        start, end = up.span(target)
+        claim = start, line_end(self._text, end)
+        self.edits.append(Edit(*claim, text, claim, function.name))
 
-    def _class(self, statement: ast.ClassDef, found: SgNode, name: str) -> None:
-        if found.kind() != "class_definition":
-            raise FaultError("is a function upstream, and a class in the delta", name)
-        tree = ast.parse(f"class _{_superclasses(found)}: ...").body[0]
-        assert isinstance(tree, ast.ClassDef)
-        bases = [ast.unparse(base) for base in (*tree.bases, *tree.keywords)]
-        ours = [ast.unparse(base) for base in (*statement.bases, *statement.keywords)]
-        if ours and ours != bases:
-            raise FaultError(
-                f"bases ({', '.join(ours)}) differ from upstream's "
-                f"({', '.join(bases)}); leave them out",
-                name,
-            )
-        self._refuse_decorators(statement, found, name)
-        self.scope(statement.body, found, name)
-
-    def _edit_function(self, statement: Function, found: SgNode, name: str) -> None:
-        self._refuse_decorators(statement, found, name)
-        self.edits += signature_edits(found, statement, self._delta, name)
+    def _edit_function(self, statement: Function, function: Scope) -> None:
+        name = function.name
+        refuse_other_header(statement, function)
+        blocks = check_blocks(statement, name)
+        if blocks and up.is_one_line(up.body(function.node)):
+            message = "is on one line upstream; write the whole function anew"
+            raise FaultError(message, name)
+        with self._collected():
+            self.edits += signature_edits(function.node, statement, self._delta, name)
         docstring = docstring_node(statement.body)
         if docstring is not None:
-            self._docstring(docstring, found, name)
-        editor = FunctionEditor(self._text, found, self._delta, name)
-        for block in check_blocks(statement, name):
-            try:
+            self._docstring(docstring, function)
+        editor = FunctionEditor(self._text, function.node, self._delta, name)
+        for block in blocks:
+            with self._collected():
                 for inner in block.body:
-                    self._refuse_markers(inner, name)
+                    _refuse_markers(inner, name)
                 self.edits.append(editor.edit(block))
-            except FaultError as fault:
-                self.faults.append(fault)
-
-    def _refuse_decorators(
-        self, statement: Definition, found: SgNode, name: str
-    ) -> None:
-        theirs = up.decorators(found)
-        for decorator in map(ast.unparse, statement.decorator_list):
-            if decorator not in [ast.unparse(ast.parse(text)) for text in theirs]:
-                raise FaultError(
-                    f"decorator @{decorator} is not among upstream's "
-                    f"({', '.join(theirs) or 'none'}); leave decorators out, or write "
-                    "the whole definition anew",
-                    name,
-                )
-
-    def _refuse_markers(self, node: ast.AST, name: str) -> None:
-        for call in marker_calls(node):
-            raise FaultError(
-                f"line {call.lineno} holds a marker inside another statement; edit "
-                "blocks stand directly in the body of a function",
-                name,
-            )
 
     def _assignment(
-        self, pair: list[ast.stmt], scope: SgNode, parent: str, fields_first: bool
+        self, group: list[ast.stmt], scope: Scope, fields_first: bool
     ) -> None:
-        label = assigned_name(pair[0])
-        assert label is not None
-        name = _join(parent, label)
-        self._refuse_markers(pair[0], name)
-        found = up.assignments(scope, label)
-        if len(found) > 1:
-            raise FaultError(f"upstream assigns it {len(found)} times", name)
-        if isinstance(pair[0], ast.AugAssign):
-            if not found:
-                raise self._not_found(label, scope, name)
-            self.edits.append(self._extension(pair[0], found[0], name))
-        elif found:
-            self._replace_assignment(pair, found[0], name)
-        else:
-            column = _column(scope)
-            text = self._delta.statements(pair, column)
-            place = self._after_fields(scope) if fields_first else self._end_of(scope)
-            self.edits.append(addition(place, f"\n{' ' * column}{text}", name))
+        label = assigned_name(group[0]) or ""
+        name = scope.qualified(label)
+        _refuse_markers(group[0], name)
+        found = scope.assignment(label)
+        if found is not None:
+            self.edits.append(
+                replace_assignment(group, self._delta, found, self._text, name)
+            )
+            return
+        scope.refuse_bound(label)
+        self._make_room(scope)
+        column = up.column(up.body(scope.node))
+        text = self._delta.statements(group, column)
+        place = end_of(scope.node, self._text)
+        if fields_first:
+            place = after_fields(scope.node, self._text)
+            text = gap(scope.node, self._text, place) + text
+        self.edits.append(added_lines(place, text, name, column))
 
-    def _replace_assignment(
-        self, pair: Sequence[ast.stmt], found: SgNode, name: str
-    ) -> None:
-        text = self._delta.statements(pair, found.range().start.column)
-        text = text[text.index(name.rpartition(".")[2]) :]
-        start, end = up.span(found)
-        following = found.next()
-        if len(pair) > 1 and following is not None and up.is_docstring(following):
-            end = up.span(following)[1]
-        self.edits.append(Edit(start, end, text, (start, end), name))
+    def _extension(self, statement: ast.AugAssign, scope: Scope) -> None:
+        label = assigned_name(statement) or ""
+        found = scope.assignment(label)
+        if found is None:
+            raise scope.not_found(label)
+        name = scope.qualified(label)
+        self.edits.append(extend_literal(statement, self._delta, found, name))
 
-    def _extension(self, statement: ast.AugAssign, found: SgNode, name: str) -> Edit:
-        """``NAME += [...]``: more elements for the literal that upstream assigns."""
-        inner = found.child(0)
-        literal = inner.field("right") if inner is not None else None
-        value = statement.value
+    def _removal(self, statement: ast.stmt, scope: Scope) -> None:
+        label = removed_name(statement) or ""
+        name = scope.qualified(label)
+        definitions = up.definitions(scope.node, label)
+        assignments = up.assignments(scope.node, label)
+        if not definitions and not assignments:
+            raise scope.not_found(label)
+        for node in map(up.decorated, definitions):
+            self.edits.append(removal(self._text, node, name))
+        for node in assignments:
+            self.edits += remove_assignment(node, self._text, name)
+
+    def _make_room(self, scope: Scope) -> None:
+        """Takes away the ``pass`` or ``...`` of a body that gets something else."""
+        if scope.node.kind() == "module" or up.span(scope.node) in self._opened:
+            return
+        self._opened.add(up.span(scope.node))
+        block, filler = up.body(scope.node), up.filler(scope.node)
+        if filler is not None and up.is_one_line(block):
+            start, end = up.header_end(block), up.span(filler)[1]
+            self.edits.append(Edit(start, end, "", up.span(filler), scope.name))
+        elif filler is not None:
+            self.edits.append(removal(self._text, filler, scope.name))
+
+
+def _grouped(body: Iterable[ast.stmt]) -> list[list[ast.stmt]]:
+    """The statements, each assignment together with the docstring below it."""
+    groups: list[list[ast.stmt]] = []
+    for statement in body:
         if (
-            not isinstance(value, ast.List | ast.Tuple | ast.Set)
-            or literal is None
-            or literal.kind() not in ("list", "tuple", "set")
+            docstring_node([statement])
+            and groups
+            and len(groups[-1]) == 1
+            and isinstance(groups[-1][0], ast.Assign | ast.AnnAssign)
         ):
-            raise FaultError(
-                "augmented assignment needs a list, tuple or set literal on both "
-                "sides; write the assignment anew",
-                name,
-            )
-        closing = literal.children()[-1]
-        previous = closing.prev()
-        elements = ", ".join(map(self._delta.expression, value.elts))
-        comma = (
-            "" if previous is None or previous.kind() in (",", "[", "(", "{") else ","
-        )
-        place = up.span(previous)[1]
-        return Edit(place, place, f"{comma} {elements}", up.span(found), name)
+            groups[-1].append(statement)
+        else:
+            groups.append([statement])
+    return groups
 
-    def _after_fields(self, scope: SgNode) -> int:
-        """The end of a module's imports, or of the leading fields of a class."""
-        if scope.kind() == "module":
-            return after_imports(scope, self._text)
-        fields = list(
-            itertools.takewhile(
-                lambda node: node.kind() in ("expression_statement", "comment"),
-                up.body(scope).children(),
-            )
-        )
-        while fields and fields[-1].kind() == "comment":
-            fields.pop()
-        if not fields:
-            return line_start(self._text, up.span(up.body(scope))[0]) - 1
-        return line_end(self._text, up.span(fields[-1])[1])
 
-    def _removal(self, statement: ast.stmt, scope: SgNode, parent: str) -> None:
-        label = removed_name(statement)
-        assert label is not None
-        name = _join(parent, label)
-        found = [up.decorated(node) for node in up.definitions(scope, label)]
-        found += up.assignments(scope, label)
-        if not found:
-            raise self._not_found(label, scope, name)
-        self.edits += [removal(self._text, node, name) for node in found]
-
-    def _not_found(self, label: str, scope: SgNode, name: str) -> FaultError:
-        known = [
-            str(node.field("name").text())  # type: ignore[union-attr]
-            for node in up.definitions(scope)
-        ]
-        near = difflib.get_close_matches(label, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+def _misplaced(statement: ast.stmt, name: str) -> FaultError:
+    if is_edit_block(statement):
         return FaultError(
-            f"is not defined upstream, but the delta edits or removes it{hint}", name
+            f"line {statement.lineno} holds a marker outside a definition; edit blocks "
+            "belong into the body of a function",
+            name,
         )
+    return FaultError(
+        f"line {statement.lineno} is `{ast.unparse(statement)[:60]}`; a delta holds "
+        "imports, definitions, assignments to one name, and removed()",
+        name,
+    )
 
 
-def _same_role(found: list[SgNode], statement: Definition) -> list[SgNode]:
-    role = _role(map(ast.unparse, statement.decorator_list))
-    return [node for node in found if _role(up.decorators(node)) == role]
+def _is_edit(function: Function) -> bool:
+    """Whether upstream's body stays: edit blocks, or nothing but a docstring."""
+    return any(map(is_edit_block, function.body)) or (
+        len(function.body) == 1 and docstring_node(function.body) is not None
+    )
 
 
-def _role(decorators: Iterable[str]) -> str:
-    """What tells apart definitions of one name: property setters and overloads."""
-    for decorator in decorators:
-        for role in _ROLES:
-            if decorator.endswith(role):
-                return role
-    return ""
-
-
-def _superclasses(node: SgNode) -> str:
-    bases = node.field("superclasses")
-    return bases.text() if bases is not None else ""
-
-
-def _column(scope: SgNode) -> int:
-    """The column in which the statements of a scope start."""
-    if scope.kind() == "module":
-        return 0
-    first = next(child for child in up.body(scope).children() if child.is_named())
-    return first.range().start.column
-
-
-def _opening(statement: Definition) -> str:
-    """How the definition's first line starts: after the comments above it."""
-    if statement.decorator_list:
-        return "@"
-    return {
-        ast.FunctionDef: "def ",
-        ast.AsyncFunctionDef: "async def ",
-        ast.ClassDef: "class ",
-    }[type(statement)]
-
-
-def _join(parent: str, name: str) -> str:
-    return f"{parent}.{name}" if parent else name
+def _refuse_markers(node: ast.AST, name: str) -> None:
+    for line, marker in marker_uses(node):
+        raise FaultError(
+            f"line {line} holds the marker {marker!r} inside another statement; edit "
+            "blocks stand directly in the body of a function, removed() in a module or "
+            "class",
+            name,
+        )

@@ -3,6 +3,7 @@
 """``revert``: gives the installed vLLM the bytes it had before ``apply``."""
 
 from tools.series.installed import Applied, Installed
+from tools.series.problems import Problem, SeriesError
 
 
 def revert(installed: Installed) -> int:
@@ -19,11 +20,19 @@ def revert(installed: Installed) -> int:
     """
     applied = installed.applied
     installed.refuse_foreign(sorted(applied.hashes))
-    contents = {
-        path: None if path in applied.added else installed.backup(path).read_bytes()
-        for path in applied.hashes
-        if not installed.is_original(path)
-    }
-    installed.swap(contents)
+    changed = [path for path in applied.hashes if not installed.is_original(path)]
+    lost = [
+        Problem(path, "cannot be restored, its backup is gone; reinstall vLLM")
+        for path in changed
+        if path not in applied.added and not installed.backup(path).is_file()
+    ]
+    if lost:
+        raise SeriesError(*lost)
+    installed.swap(
+        {
+            path: None if path in applied.added else installed.backup(path).read_bytes()
+            for path in changed
+        }
+    )
     installed.write_record(Applied())
-    return len(contents)
+    return len(changed)

@@ -3,7 +3,6 @@
 """The header of a function whose body is made of edit blocks."""
 
 import ast
-import textwrap
 from dataclasses import dataclass
 
 from ast_grep_py import SgNode
@@ -13,6 +12,8 @@ from tools.series.edits import Edit, FaultError, addition, replacement
 from tools.series.upstream import span
 
 _VARIADIC = ("*", "**")
+_SEPARATORS = {"": "/", "keyword": "*"}
+"""What stands before parameters of a kind, unless one of another kind does."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,7 @@ def signature_edits(
     Raises:
         FaultError: Names, kinds, order or defaults differ from upstream's.
     """
-    column = function.range().start.column
-    tree = ast.parse(textwrap.dedent(" " * column + function.text()))
-    upstream = tree.body[0]
-    assert isinstance(upstream, ast.FunctionDef | ast.AsyncFunctionDef)
+    upstream = _parsed(function)
     theirs = {parameter.name: parameter for parameter in _parameters(upstream.args)}
     ours = _parameters(changed.args)
     _check(upstream, changed, name)
@@ -66,6 +64,13 @@ def signature_edits(
     if changed.returns and _dump(changed.returns) != _dump(upstream.returns):
         edits.append(_return_edit(function, delta.expression(changed.returns), name))
     return edits
+
+
+def _parsed(function: SgNode) -> Function:
+    column = function.range().start.column
+    header = "if True:\n" + " " * column if column else ""
+    tree = ast.parse(header + function.text())
+    return next(node for node in ast.walk(tree) if isinstance(node, Function))
 
 
 def _check(upstream: Function, changed: Function, name: str) -> None:
@@ -121,14 +126,21 @@ def _parameters(arguments: ast.arguments) -> list[_Parameter]:
 
 
 def _parameter_nodes(function: SgNode) -> dict[str, SgNode]:
-    parameters = function.field("parameters")
-    assert parameters is not None
+    """The nodes of a function's parameters, and of the separators ``/`` and ``*``."""
     nodes = {}
-    for node in parameters.children():
+    for node in _field(function, "parameters").children():
         label = node if node.kind() == "identifier" else node.find(kind="identifier")
-        if label is not None:
+        if label is not None and node.kind() != "comment":
             nodes[label.text()] = node
+        elif node.kind().endswith("_separator"):
+            nodes[node.text()] = node
     return nodes
+
+
+def _field(node: SgNode, name: str) -> SgNode:
+    found = node.field(name)
+    assert found is not None, name
+    return found
 
 
 def _changes(annotation: ast.expr | None, theirs: ast.arg) -> bool:
@@ -138,8 +150,9 @@ def _changes(annotation: ast.expr | None, theirs: ast.arg) -> bool:
 def _annotation_edit(node: SgNode, delta: Delta, argument: ast.arg, name: str) -> Edit:
     assert argument.annotation is not None
     new = delta.expression(argument.annotation)
-    if node.field("type") is not None:
-        return replacement(node.field("type"), new, name)
+    old = node.field("type")
+    if old is not None:
+        return replacement(old, new, name)
     label = node if node.kind() == "identifier" else node.find(kind="identifier")
     assert label is not None
     return addition(span(label)[1], f": {new}", name)
@@ -149,9 +162,8 @@ def _return_edit(function: SgNode, annotation: str, name: str) -> Edit:
     node = function.field("return_type")
     if node is not None:
         return replacement(node, annotation, name)
-    parameters = function.field("parameters")
-    assert parameters is not None
-    return addition(span(parameters)[1], f" -> {annotation}", name)
+    end = span(_field(function, "parameters"))[1]
+    return addition(end, f" -> {annotation}", name)
 
 
 def _added_parameters(
@@ -162,27 +174,34 @@ def _added_parameters(
     name: str,
 ) -> list[Edit]:
     """One addition for each parameter of ours, after the one that it follows."""
-    edits = []
-    anchor: SgNode | None = None
-    previous: _Parameter | None = None
+    edits: list[Edit] = []
+    anchor = opening = _field(function, "parameters").children()[0]
+    starred = False
     for parameter in ours:
         if parameter.name in nodes:
             anchor = nodes[parameter.name]
-        elif anchor is not None and previous is not None:
-            text = delta.between(_last(previous), _last(parameter))
-            edits.append(addition(span(anchor)[1], text, name))
         else:
-            raise FaultError(
-                f"added parameter {parameter.name!r} comes first; put it after one of "
-                "upstream's",
-                name,
-            )
-        previous = parameter
+            separator = nodes.get(_SEPARATORS.get(parameter.kind, ""))
+            if separator is not None and span(separator) > span(anchor):
+                anchor = separator
+            text = _source(parameter, delta)
+            if parameter.kind == "keyword" and not (starred or separator):
+                text = f"*, {text}"
+            if anchor is opening and nodes:
+                text = f"{text}, "
+            elif anchor is not opening or edits:
+                text = f", {text}"
+            edits.append(addition(span(anchor)[1], text, name))
+        starred |= parameter.kind in ("*", "keyword")
     return edits
 
 
-def _last(parameter: _Parameter) -> ast.expr | ast.arg:
-    return parameter.default or parameter.argument
+def _source(parameter: _Parameter, delta: Delta) -> str:
+    stars = parameter.kind if parameter.kind in _VARIADIC else ""
+    source = stars + delta.expression(parameter.argument)
+    if parameter.default is None:
+        return source
+    return f"{source} = {delta.expression(parameter.default)}"
 
 
 def _dump(node: ast.expr | None) -> str:

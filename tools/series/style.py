@@ -8,8 +8,9 @@ merged file differs from upstream's only by what its delta says.
 
 import json
 import subprocess
-import sys
 from pathlib import Path
+
+from ruff.__main__ import find_ruff_bin
 
 from tools.series.problems import Problem
 
@@ -28,7 +29,7 @@ def tidy(texts: dict[str, str], folder: Path) -> dict[str, str]:
     _write(texts, folder)
     _ruff("check", "--fix-only", "--quiet", "--select", "I,F401", folder=folder)
     _ruff("format", "--quiet", folder=folder)
-    return {path: (folder / path).read_text() for path in texts}
+    return {path: (folder / path).read_bytes().decode() for path in texts}
 
 
 def lint(texts: dict[str, str], folder: Path) -> list[Problem]:
@@ -51,11 +52,11 @@ def _write(texts: dict[str, str], folder: Path) -> None:
     for path, text in texts.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+        target.write_bytes(text.encode())
 
 
 def _ruff(*arguments: str, folder: Path) -> str:
-    command = [sys.executable, "-m", "ruff", *arguments, "--no-cache"]
+    command = [find_ruff_bin(), *arguments, "--no-cache"]
     command += ["--config", str(_CONFIG), str(folder.resolve())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode > 1 or (done.returncode == 1 and arguments[0] == "format"):

@@ -23,6 +23,13 @@ def wheel_version(pin: Pin, device: str) -> str:
     return f"{pin.version}+{pin.label}{suffix}"
 
 
+def is_series_version(version: str, pin: Pin) -> bool:
+    """Whether a version is that of a wheel of the series, of this or an older state."""
+    release, _, label = version.partition("+")
+    word = pin.label.partition(".")[0]
+    return release == pin.version and label.partition(".")[0] == word
+
+
 def version_source(upstream: str, pin: Pin, version: str) -> str:
     """Upstream's generated version file, with the wheel's version in it.
 

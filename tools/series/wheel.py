@@ -42,7 +42,7 @@ def build_wheel(root: Path, folder: Path, device: str) -> Path:
             _extract(find_wheel(pin.cpu), tree, prefix="vllm/_C")
         for path, text in composed.items():
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
-            (tree / path).write_text(text)
+            (tree / path).write_bytes(text.encode())
         write_metadata(tree, pin, version)
         target = folder / f"vllm-{version}-{_TAG}.whl"
         with WheelFile(str(target), "w") as wheel:

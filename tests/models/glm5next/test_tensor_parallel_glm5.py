@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""The tiny GLM-5.x in two tensor-parallel processes."""
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from torch.multiprocessing import ProcessRaisedException
+
+from tests.glm5_tiny import (
+    Architecture,
+    Experts,
+    TinyGlm5,
+    WeightFormat,
+    differences,
+    expected_parameters,
+    load_from_disk,
+    load_from_stream,
+    make_checkpoint,
+    reload_layerwise,
+    run_tp2,
+    tensors_of,
+)
+
+SPECS = [
+    *(
+        TinyGlm5(architecture, weight_format)
+        for architecture in Architecture
+        for weight_format in WeightFormat
+        if not weight_format.is_nvfp4
+    ),
+    TinyGlm5(experts=Experts.BF16),
+]
+SPEC_IDS = [f"{s.architecture}-{s.weight_format}-{s.experts}" for s in SPECS]
+
+
+class Findings(NamedTuple):
+    """What is wrong with the parameters of a rank."""
+
+    cold_start_from_disk: dict[str, str]
+    cold_start_from_stream: dict[str, str]
+    reload: dict[str, str]
+    reload_against_cold_start: dict[str, str]
+
+
+class Rank(NamedTuple):
+    number: int
+    findings: dict[TinyGlm5, Findings]
+
+
+def _examine(spec: TinyGlm5, folder: Path, rank: int) -> Findings:
+    first, second = make_checkpoint(spec, seed=0), make_checkpoint(spec, seed=1)
+    holding_first = expected_parameters(spec, first, rank, tp_size=2)
+    holding_second = expected_parameters(spec, second, rank, tp_size=2)
+
+    fresh = load_from_stream(spec, folder, [second.weights]).module
+    model = load_from_disk(spec, folder)
+    from_disk = differences(model.module, holding_first)
+    reload_layerwise(model, [second.weights])
+    return Findings(
+        from_disk,
+        differences(fresh, holding_second),
+        differences(model.module, holding_second),
+        differences(model.module, tensors_of(fresh)),
+    )
+
+
+def _examine_all(folders: dict[TinyGlm5, Path]) -> Rank:
+    from vllm.distributed import get_tensor_model_parallel_rank
+
+    gc.freeze()
+    rank = get_tensor_model_parallel_rank()
+    found = {spec: _examine(spec, folder, rank) for spec, folder in folders.items()}
+    return Rank(rank, found)
+
+
+@pytest.fixture(scope="module")
+def ranks(checkpoint_folder: Callable[[TinyGlm5], Path]) -> list[Rank]:
+    return run_tp2(_examine_all, {spec: checkpoint_folder(spec) for spec in SPECS})
+
+
+def test_results_come_by_rank(ranks: list[Rank]):
+    assert [rank.number for rank in ranks] == [0, 1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("spec", SPECS, ids=SPEC_IDS)
+def test_cold_start_and_reload_are_exact(ranks: list[Rank], spec: TinyGlm5, rank: int):
+    assert ranks[rank].findings[spec] == Findings({}, {}, {}, {})
+
+
+def _fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def test_error_in_a_job_is_raised_with_its_message():
+    with pytest.raises(ProcessRaisedException, match="ValueError: no such rank"):
+        run_tp2(_fail, "no such rank")
