@@ -11,7 +11,6 @@ from tools.series.delta import Delta, Function, docstring_node
 from tools.series.edits import (
     Edit,
     FaultError,
-    added_lines,
     line_end,
     line_start,
     removal,
@@ -199,9 +198,12 @@ class FunctionEditor:
         start, end = claim = up.span(statement)
         if _is_compound(statement):
             claim = start, up.span(_first_block(statement))[0]
-        place = line_end(self._text, end) if after else self._above(statement)
-        lines = added_lines(place, text, self._name, column)
-        return Edit(place, place, lines.text, claim, self._name, pattern, column)
+        lines = f"\n{' ' * column}{text}"
+        if after:
+            place, depth = line_end(self._text, end), column
+        else:
+            place, depth = self._above(statement), column - 1
+        return Edit(place, place, lines, claim, self._name, pattern, depth)
 
     def _above(self, statement: SgNode) -> int:
         """End of the line above a statement and the comments right above it."""

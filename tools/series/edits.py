@@ -38,8 +38,9 @@ class Edit:
             claim overlapping ranges. Empty for an addition.
         definition: Qualified name of the definition that is edited.
         pattern: The pattern that found the statement, or empty.
-        depth: Column of the text. Of the additions at one position the deeper go
-            first, since the end of a line can end several blocks.
+        depth: Column of the text; one less if it goes with what follows. Of the
+            additions at one position the deeper go first, since the end of a line can
+            end several blocks.
     """
 
     start: int
@@ -143,15 +144,17 @@ def fill_emptied(root: SgNode, text: str, edits: list[Edit]) -> Iterator[Edit]:
     gone = [edit.claim for edit in edits if not edit.text and edit.start < edit.end]
     for block in root.find_all(kind="block") if gone else []:
         places = [span(statement) for statement in own_statements(block)]
-        place = line_end(text, span(block)[1])
-        room = header_end(block), place
+        start, end = header_end(block), line_end(text, span(block)[1])
+        depth = column(block)
         if (
-            all(any(_covers(claim, inner) for claim in gone) for inner in places)
-            and not any(_covers(claim, room) for claim in gone)
-            and not any(edit.text and _covers(room, edit.claim) for edit in edits)
+            all(any(_covers(claim, place) for claim in gone) for place in places)
+            and not any(_covers(claim, (start, end)) for claim in gone)
+            and not any(
+                start <= edit.start == edit.end <= end and edit.depth >= depth - 1
+                for edit in edits
+            )
         ):
-            depth = column(block)
-            yield added_lines(place, "pass", edits[0].definition, depth)
+            yield added_lines(end, "pass", edits[0].definition, depth)
 
 
 def _covers(outer: tuple[int, int], inner: tuple[int, int]) -> bool:

@@ -193,13 +193,14 @@ def test_a_shared_object_goes_by_its_shortest_path():
 
 
 def test_names_do_not_depend_on_the_order_of_assignment():
-    config = Plain(scale=tensor())
-    model = module(a=config, b=Plain(c=config))
+    config, twice = Plain(scale=tensor()), tensor()
+    model = module(a=config, b=Plain(c=config), t=twice, u=twice)
     before = names(model)
 
-    first = model.a
-    del model.a
-    model.a = first
+    for name in ("a", "t"):
+        value = getattr(model, name)
+        delattr(model, name)
+        setattr(model, name, value)
 
     assert names(model) == before
 

@@ -562,3 +562,99 @@ def test_a_function_on_one_line_is_not_edited_but_written_anew():
     assert fault("def f(): x\n", delta) == (
         "f: is on one line upstream; write the whole function anew"
     )
+
+
+def test_what_goes_after_a_statement_goes_before_what_goes_before_the_next():
+    expect(
+        """
+        class A:
+            def f(self):
+                if a:
+                    # first
+                    one()
+                # second
+                two()
+        """,
+        """
+        from series import after, before, replacing
+
+        class A:
+            def g(self): ...
+
+            def f(self):
+                with before("two()"):
+                    before_two()
+                with after("if a: $$$"):
+                    after_if()
+                with after("one()"):
+                    after_one()
+                with replacing("# second"):
+                    pass
+        """,
+        """
+        class A:
+            def f(self):
+                if a:
+                    # first
+                    one()
+                    after_one()
+                after_if()
+                before_two()
+                two()
+
+            def g(self): ...
+        """,
+    )
+
+
+def test_a_method_of_which_everything_is_removed_stays_valid_beside_a_new_one():
+    expect(
+        """
+        class A:
+            def f(self):
+                one()
+        """,
+        """
+        from series import replacing
+
+        class A:
+            def f(self):
+                with replacing("one()"):
+                    pass
+
+            def g(self): ...
+        """,
+        """
+        class A:
+            def f(self):
+                pass
+
+            def g(self): ...
+        """,
+    )
+
+
+def test_a_branch_may_hold_only_what_a_comment_in_it_is_followed_by():
+    expect(
+        """
+        def f():
+            if a:
+                # first
+                one()
+        """,
+        """
+        from series import after, replacing
+
+        def f():
+            with after("# first"):
+                two()
+            with replacing("one()"):
+                pass
+        """,
+        """
+        def f():
+            if a:
+                # first
+                two()
+        """,
+    )

@@ -209,9 +209,8 @@ def take_census(
     """Record every tensor that a model holds: parameters, buffers and all others.
 
     See `walk_tensors` for what is found and how it is named. One tensor object makes
-    one record, under however many names. Meanwhile nothing may write to the model, and
-    its memory must be mapped (an engine must not be asleep). Each tensor keeps a weak
-    reference, for which `torch.utils.swap_tensors` refuses it.
+    one record. Meanwhile nothing may write to the model, and its engine may not sleep.
+    A weak reference stays on each tensor, and `torch.utils.swap_tensors` refuses those.
 
     Args:
         model: the model. It is not written to.

@@ -207,7 +207,7 @@ def _presence(pair: _Pair, before: Census, after: Census) -> Finding:
 def _placement(
     names: list[str], old: TensorRecord, new: TensorRecord
 ) -> Iterator[Finding]:
-    if False:
+    if old.identity != new.identity:
         yield _finding("rebound", names, f"another {new.type} object")
     if (old.device, old.address) != (new.device, new.address):
         yield _finding("moved", names, f"{_place(old)} -> {_place(new)}")
