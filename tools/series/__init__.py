@@ -8,8 +8,9 @@ upstream's file. Deltas import the four markers below from ``series``. They say 
 happens to a named statement of upstream's, and are never run.
 
 A pattern is an ast-grep pattern and must match exactly once in the function. Where a
-statement recurs, ``inside`` (a pattern of a statement around it) and ``follows`` (a
-pattern of the statement just before it) tell which one is meant.
+statement recurs, ``inside`` and ``outside`` (a pattern of a statement that is, or is
+not, around it) and ``follows`` (a pattern of the statement just before it) tell which
+one is meant.
 
 Command line: ``python -m tools.series --help``.
 """
@@ -21,7 +22,7 @@ MARKERS = ("replacing", "before", "after")
 
 
 def replacing(
-    pattern: str, *, inside: str = "", follows: str = ""
+    pattern: str, *, inside: str = "", outside: str = "", follows: str = ""
 ) -> AbstractContextManager[None]:
     """The statement that ``pattern`` matches becomes the statements of the block.
 
@@ -32,14 +33,14 @@ def replacing(
 
 
 def before(
-    pattern: str, *, inside: str = "", follows: str = ""
+    pattern: str, *, inside: str = "", outside: str = "", follows: str = ""
 ) -> AbstractContextManager[None]:
     """The block goes before the statement that ``pattern`` matches."""
     raise RuntimeError("a delta is merged by tools.series, and never run")
 
 
 def after(
-    pattern: str, *, inside: str = "", follows: str = ""
+    pattern: str, *, inside: str = "", outside: str = "", follows: str = ""
 ) -> AbstractContextManager[None]:
     """The block goes after the statement that ``pattern`` matches."""
     raise RuntimeError("a delta is merged by tools.series, and never run")

@@ -79,14 +79,15 @@ class FunctionEditor:
         raise self._fault(
             f"line {block.lineno} holds a malformed marker; expected one marker with "
             'one string, as in `with replacing("del layer.weight"):`, and perhaps '
-            "inside= or follows= with another, and the block on lines of its own"
+            "inside=, outside= or follows= with another, and the block on lines of its "
+            "own"
         )
 
     def _find(self, pattern: str, relations: dict[str, str]) -> SgNode:
         found = self._matches(pattern)
         for relation, other in relations.items():
             around = self._matches(other)
-            related = _is_inside if relation == "inside" else _is_after
+            related = _RELATIONS[relation]
             found = [node for node in found if related(node, around)]
         if len(found) == 1:
             return found[0]
@@ -95,8 +96,8 @@ class FunctionEditor:
             lines = ", ".join(str(node.range().start.line + 1) for node in found)
             raise self._fault(
                 f"matched {len(found)} times{where}, on upstream's lines {lines}; "
-                "expected exactly once: make the pattern longer, or add inside= or "
-                "follows=",
+                "expected exactly once: make the pattern longer, or add inside=, "
+                "outside= or follows=",
                 pattern,
             )
         raise self._fault(
@@ -254,8 +255,8 @@ def check_blocks(function: Function, name: str) -> list[ast.With]:
 
 def _is_relation(keyword: ast.keyword) -> bool:
     match keyword:
-        case ast.keyword("inside" | "follows", ast.Constant(str())):
-            return True
+        case ast.keyword(str() as relation, ast.Constant(str())):
+            return relation in _RELATIONS
     return False
 
 
@@ -268,6 +269,11 @@ def _is_inside(node: SgNode, others: list[SgNode]) -> bool:
     )
 
 
+def _is_outside(node: SgNode, others: list[SgNode]) -> bool:
+    """Whether none of the others is around the node."""
+    return not _is_inside(node, others)
+
+
 def _is_after(node: SgNode, others: list[SgNode]) -> bool:
     """Whether one of the others is the statement just before the node's."""
     for sibling in up.enclosing_statement(node).prev_all():
@@ -275,6 +281,10 @@ def _is_after(node: SgNode, others: list[SgNode]) -> bool:
             places = up.span(sibling), up.span(up.undecorated(sibling))
             return any(up.span(other) in places for other in others)
     return False
+
+
+_RELATIONS = {"inside": _is_inside, "outside": _is_outside, "follows": _is_after}
+"""Keywords of the markers, and the test that each stands for."""
 
 
 def _first_block(statement: SgNode) -> SgNode:

@@ -304,6 +304,30 @@ def test_two_expressions_of_one_header_can_be_replaced():
     )
 
 
+def test_outside_means_the_statement_that_no_such_block_holds():
+    expect(
+        """
+        def f():
+            if x:
+                close()
+            close()
+        """,
+        """
+        from series import replacing
+
+        def f():
+            with replacing("close()", outside="if x: $$$"):
+                release()
+        """,
+        """
+        def f():
+            if x:
+                close()
+            release()
+        """,
+    )
+
+
 REPEATED = """\
 def f(items):
     start()
@@ -437,8 +461,8 @@ def test_the_header_and_decorators_are_not_searched():
         (
             'with replacing("warn($$$)"):\n    pass',
             "Loader.load: 'warn($$$)': matched 2 times, on upstream's lines 11, 20; "
-            "expected exactly once: make the pattern longer, or add inside= or "
-            "follows=",
+            "expected exactly once: make the pattern longer, or add inside=, outside= "
+            "or follows=",
         ),
         (
             'with after("raise", follows="pass"):\n    x()',
@@ -489,7 +513,8 @@ def test_the_header_and_decorators_are_not_searched():
             "with replacing(path):\n    pass",
             "Loader.load: line 5 holds a malformed marker; expected one marker with "
             'one string, as in `with replacing("del layer.weight"):`, and perhaps '
-            "inside= or follows= with another, and the block on lines of its own",
+            "inside=, outside= or follows= with another, and the block on lines of its "
+            "own",
         ),
         ('with replacing("raise") as x:\n    pass', "Loader.load: line 5 holds a mal"),
         ('with replacing("a", "b"):\n    pass', "Loader.load: line 5 holds a malforme"),
