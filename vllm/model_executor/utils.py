@@ -13,10 +13,13 @@ def replace_parameter(
     """
     A result of another layout that fits into the parameter's own storage is copied
     into a prefix view of it, so that the storage a loader can write into never
-    shrinks and keeps its address; a larger one is rebound. Two results are always
-    rebound: a view of the parameter's own storage (a copy would overlap itself), and
-    that of an online quantization method (its source is released). A retired
-    parameter that is replaced is live again.
+    shrinks and keeps its address; a larger one is rebound. Also rebound, never
+    copied, is a view of the parameter's own storage (it would be copied over itself)
+    and the result of an online quantization method (its source is released). An empty
+    result releases the storage.
+
+    A retired parameter that is replaced is live again. All names of a parameter keep
+    naming one object, whichever of them is replaced; only None goes to one name.
 
     Returns:
         The parameter that the layer now has under ``param_name``: the existing object
@@ -24,6 +27,14 @@ def replace_parameter(
     """
     with replacing("return", inside="if new_tensor is None: $$$"):
         return None
+    with after('new_tensor_attrs.pop("_weight_loader", None)'):
+        # What becomes of a parameter is not passed on to another.
+        new_tensor_attrs.pop(_RETIRED, None)
+        new_tensor_attrs.pop(_RUNTIME_NAME, None)
+    with replacing("old_param.device == new_tensor.device"):
+        old_param.device == new_tensor.device and not _same_storage(
+            old_param, new_tensor
+        )
     with replacing("old_param.data = new_tensor"):
         old_param.data = _fit_into_storage(layer, old_param, new_tensor)
     with before("for $A in $B: setattr(old_param, $$$)"):
@@ -31,6 +42,8 @@ def replace_parameter(
     with replacing("return", follows="for $A in $B: setattr(old_param, $$$)"):
         return old_param
     with after("setattr(layer, param_name, new_param)"):
+        for alias in _names_of(layer, old_param):
+            layer.register_parameter(alias, new_param)
         return new_param
 
 
@@ -45,27 +58,41 @@ def _fit_into_storage(
 
     Returns:
         A prefix view of the parameter's storage that holds the bytes of ``new``, or
-        ``new`` itself where the storage is too small, belongs to others as well, is
+        ``new`` itself where that storage is too small, belongs to others as well, is
         about to be released, or is the storage of ``new``.
     """
     storage = param.untyped_storage()
-    extent = sum((n - 1) * s for n, s in zip(new.shape, new.stride())) + 1
+    extent = _extent(new)
     if (
-        param.is_meta
+        type(new) is not torch.Tensor
+        or param.is_meta
         or new.is_meta
         or new.numel() == 0
         or param.device != new.device
+        or param.storage_offset() != 0
         or extent * new.element_size() > storage.nbytes()
-        or storage.data_ptr() == new.untyped_storage().data_ptr()
-        or getattr(
-            type(getattr(layer, "quant_method", None)), "uses_meta_device", False
-        )
+        or _same_storage(param, new)
+        or _releases_sources(layer)
         or _shares_storage(layer, param)
     ):
         return new
     prefix = torch.empty(0, dtype=new.dtype, device=new.device)
-    prefix.set_(storage, 0, new.shape, new.stride())
-    return prefix.copy_(new)
+    prefix.set_(storage, 0, (extent,), (1,))
+    prefix.copy_(new.as_strided((extent,), (1,)))
+    return prefix.as_strided(new.shape, new.stride())
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Elements from the first to the last of a tensor, with the gaps between."""
+    strides = zip(tensor.shape, tensor.stride(), strict=True)
+    return sum((size - 1) * stride for size, stride in strides) + 1
+
+
+def _same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if first.is_meta or second.is_meta:
+        return False
+    address = first.untyped_storage().data_ptr()
+    return address != 0 and address == second.untyped_storage().data_ptr()
 
 
 def _releases_sources(layer: torch.nn.Module) -> bool:
@@ -79,63 +106,75 @@ def _releases_sources(layer: torch.nn.Module) -> bool:
 
 def _shares_storage(layer: torch.nn.Module, param: torch.nn.Parameter) -> bool:
     """Whether another tensor that the layer registers lives on the same storage."""
-    address = param.untyped_storage().data_ptr()
     others = (*layer._parameters.values(), *layer._buffers.values())
     return any(
-        other is not None
-        and other is not param
-        and not other.is_meta
-        and other.untyped_storage().data_ptr() == address
+        other is not None and other is not param and _same_storage(other, param)
         for other in others
     )
+
+
+def _names_of(layer: torch.nn.Module, param: torch.nn.Parameter | None) -> list[str]:
+    """The names under which the layer registers a parameter; none for None."""
+    if param is None:
+        return []
+    return [name for name, other in layer._parameters.items() if other is param]
 
 
 def move_parameter(layer: torch.nn.Module, src: str, dst: str) -> torch.nn.Parameter:
     """Gives a loaded parameter the name under which the kernel reads it.
 
     The checkpoint name stays, and comes first: one object under both names, so that
-    loaders find it in ``dict(named_parameters())`` as before.
+    loaders find it in ``dict(named_parameters())`` as before. The last move decides
+    the runtime name.
 
     Args:
         layer: Layer that has the parameter.
         src: The name it was loaded under.
-        dst: Its runtime name. May already name the same object.
+        dst: Its runtime name. May already name the same object, or None.
 
     Returns:
         The parameter.
 
     Raises:
-        ValueError: There is no parameter ``src``, or ``dst`` names another one.
+        ValueError: There is no parameter ``src``, or ``dst`` names something else.
     """
     param = _registered(layer, src)
     current = getattr(layer, dst, None)
     if current is not None and current is not param:
         raise ValueError(
             f"cannot move {src!r} of {type(layer).__name__} to {dst!r}: the layer "
-            f"already has another {dst!r}, of shape {tuple(current.shape)}; retire or "
-            "replace that one instead"
+            f"already has another {dst!r}, a {type(current).__name__}; replace that "
+            "parameter instead, or choose another name"
         )
     if current is None:
+        # A None placeholder would hold its place before the checkpoint name.
+        layer._parameters.pop(dst, None)
         layer.__dict__.pop(dst, None)
         layer.register_parameter(dst, param)
     setattr(param, _RUNTIME_NAME, dst)
     return param
 
 
-def retire_parameter(layer: torch.nn.Module, name: str) -> None:
+def retire_parameter(
+    layer: torch.nn.Module, name: str, *, missing_ok: bool = False
+) -> None:
     """Keeps a loaded parameter that no kernel reads.
 
     It stays registered, with its data, for loaders; `get_live_param` and
-    `kernel_parameters` treat it as absent. Use it on per-tensor scales and the like:
-    what a kernel holds in another layout is replaced, not retired.
+    `kernel_parameters` treat it as absent, until it is replaced. Use it on per-tensor
+    scales and the like: what a kernel holds in another layout is replaced, not
+    retired.
 
     Args:
         layer: Layer that has the parameter.
         name: Its name.
+        missing_ok: Do nothing where there is no such parameter.
 
     Raises:
-        ValueError: There is no such parameter.
+        ValueError: There is no such parameter, and ``missing_ok`` is False.
     """
+    if missing_ok and layer._parameters.get(name) is None:
+        return
     setattr(_registered(layer, name), _RETIRED, True)
 
 
@@ -153,7 +192,9 @@ def get_live_param(
         The tensor, or ``default`` if it is absent, None, retired or empty.
     """
     tensor = getattr(layer, name, None)
-    if tensor is None or getattr(tensor, _RETIRED, False) or tensor.numel() == 0:
+    if tensor is None or getattr(tensor, _RETIRED, False):
+        return default
+    if isinstance(tensor, torch.Tensor) and tensor.numel() == 0:
         return default
     return tensor
 
@@ -167,18 +208,19 @@ def kernel_parameters(layer: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     Returns:
         Each live parameter once, under its runtime name, in order of registration.
     """
-    live: dict[int, tuple[str, torch.nn.Parameter]] = {}
-    for name, param in layer._parameters.items():
-        if param is not None and get_live_param(layer, name) is not None:
-            live.setdefault(id(param), (getattr(param, _RUNTIME_NAME, name), param))
-    return dict(live.values())
+    return {
+        getattr(param, _RUNTIME_NAME, name): param
+        for name, param in layer.named_parameters(recurse=False)
+        if get_live_param(layer, name) is not None
+    }
 
 
 def _registered(layer: torch.nn.Module, name: str) -> torch.nn.Parameter:
     param = layer._parameters.get(name)
     if param is None:
-        known = ", ".join(layer._parameters) or "none"
+        known = ", ".join(n for n, p in layer._parameters.items() if p is not None)
         raise ValueError(
-            f"{type(layer).__name__} has no parameter {name!r}; it has: {known}"
+            f"{type(layer).__name__} has no parameter {name!r}; it has: "
+            f"{known or 'none'}"
         )
     return param
