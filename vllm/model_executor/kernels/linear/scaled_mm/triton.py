@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+
+from series import replacing
+
+from vllm.model_executor.utils import retire_parameter
+
+
+class TritonInt8ScaledMMLinearKernel:
+    def process_weights_after_loading(self, layer):
+        with replacing(
+            "setattr(layer, i_zp_name, None)",
+            inside="if self.config.input_symmetric: $$$",
+        ):
+            retire_parameter(layer, i_zp_name, missing_ok=True)
+        with replacing(
+            "setattr(layer, i_zp_name, None)",
+            follows="setattr(layer, i_s_name, None)",
+        ):
+            retire_parameter(layer, i_zp_name, missing_ok=True)

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+
+from series import replacing
+
+from vllm.model_executor.utils import (
+    move_parameter,
+    replace_parameter,
+    retire_parameter,
+)
+
+
+class CompressedTensorsWNA8O8Int:
+    def _pack_int_quantized_weight(self, layer):
+        with replacing('delattr(layer, "weight")'):
+            # Kernels ask the packed weight how it is packed.
+            packed.packed_dim = 1
+            packed.packed_factor = self.pack_factor
+            replace_parameter(layer, "weight", packed)
+            move_parameter(layer, "weight", "weight_packed")
+        with replacing('layer.register_parameter("weight_packed", $$$)'):
+            pass
+
+    @staticmethod
+    def _take_act_scale(layer, name):
+        with replacing("delattr(layer, name)"):
+            retire_parameter(layer, name)
