@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Loaded parameters survive post-load processing, and kernels see what stock has."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.quantization.keep_param_cases import cases
+from tests.quantization.keep_param_checks import (
+    Outcome,
+    Value,
+    load,
+    loaded_parameters,
+    outcome,
+    process,
+    quantization_process,
+    restore_model_format,
+    run,
+    run_all,
+)
+from tests.stock_vllm import run_on_stock, write_stock_tree
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+    record_metadata_for_reloading,
+)
+
+NAMES = list(cases())
+
+
+@pytest.fixture(scope="session")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """What upstream's release makes of the same layers."""
+    tree = write_stock_tree(tmp_path_factory.mktemp("stock"))
+    return run_on_stock(tree, run_all)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _process() -> Iterator[None]:
+    with quantization_process():
+        yield
+
+
+def _differences(
+    actual: dict[str, Value | None], expected: dict[str, Value | None]
+) -> list[str]:
+    return [name for name in expected if actual.get(name) != expected[name]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loaded_parameters_survive(name: str):
+    assert run(name).losses == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_see_what_they_see_on_stock(name: str, stock: dict[str, Outcome]):
+    ours = run(name)
+
+    assert ours.live == stock[name].live
+    assert _differences(ours.values, stock[name].values) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
+    case = cases()[name]
+    layer = case.build()
+    loaded = loaded_parameters(layer)
+    load(layer, loaded)
+    process(layer, case)
+    first = outcome(layer, loaded)
+
+    restore_model_format(loaded)
+    load(layer, loaded)
+    process(layer, case)
+
+    again = outcome(layer, loaded)
+    assert again.losses == []
+    assert again.live == first.live
+    assert _differences(again.values, first.values) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
+    case = cases()[name]
+    layer = case.build()
+    loaded = loaded_parameters(layer)
+    record_metadata_for_reloading(layer)
+    load(layer, loaded)
+    process(layer, case)
+    first = outcome(layer, loaded)
+
+    with case.processing():
+        initialize_layerwise_reload(layer)
+        load(layer, loaded)
+        finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
+
+    again = outcome(layer, loaded)
+    assert again.losses == []
+    assert again.live == first.live
+    assert _differences(again.values, first.values) == []
+
+
+def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
+    lossless = {name for name, outcome in stock.items() if not outcome.losses}
+
+    assert lossless == {
+        "ct-int8-cutlass-static",
+        "ct-int8-cutlass-asymmetric",
+        "ct-int8-triton-static",
+        "ct-int8-triton-asymmetric",
+        "ct-int8-triton-dynamic",
+    }
