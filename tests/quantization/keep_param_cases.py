@@ -2,164 +2,41 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Layers whose post-load processing renames, consumes, ignores or shrinks parameters.
 
-One table, for stock vLLM and for the series. A layer is made by the quantization
-method's own `create_weights`. Only the choice of a kernel is made here, since on a CPU
-vLLM would choose none of them.
+One table, for stock vLLM and for the series.
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import torch
-
-INPUT_SIZE = 256
-OUTPUT_SIZES = [128, 128]
-
-_QUANTIZATION = "vllm.model_executor.layers.quantization"
-_CT = f"{_QUANTIZATION}.compressed_tensors.schemes.compressed_tensors_"
-_QUARK = f"{_QUANTIZATION}.quark.schemes.quark_"
-_KERNELS = "vllm.model_executor.kernels.linear"
-
-_FP8_NAMES = ["weight", "weight_scale", "input_scale", "input_scale_ub"]
-_INT8_NAMES = ["weight", "weight_scale", "input_scale", "input_zero_point", "azp_adj"]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A quantized layer.
-
-    Attributes:
-        build: Makes the layer.
-        processing: Context of its post-load processing.
-    """
-
-    build: Callable[[], torch.nn.Module]
-    processing: Callable[[], AbstractContextManager[Any]] = nullcontext
-
-
-def _linear(
-    module: str,
-    make: Callable[[Any], Any],
-    chooser: str,
-    kernel: Callable[[], Any],
-) -> torch.nn.Module:
-    """A merged column-parallel layer of two shards, such as gate and up of an MLP.
-
-    Args:
-        module: Name of the module of the method or scheme.
-        make: Makes the method or scheme, from the module.
-        chooser: Name of the function by which the module chooses its kernel.
-        kernel: What chooses in its stead.
-    """
-    from vllm.model_executor.layers.linear import MergedColumnParallelLinear
-
-    imported = import_module(module)
-
-    def get_quant_method(layer: torch.nn.Module, prefix: str) -> Any:
-        made = make(imported)
-        if module.startswith(_CT):
-            layer.scheme, made = made, _method("compressed_tensors.compressed_tensors")
-        elif module.startswith(_QUARK):
-            layer.scheme, made = made, _method("quark.quark")
-        return made
-
-    def choose(*args: Any, **kwargs: Any) -> Any:
-        return kernel()
-
-    with mock.patch.object(imported, chooser, choose):
-        return MergedColumnParallelLinear(
-            INPUT_SIZE,
-            OUTPUT_SIZES,
-            bias=False,
-            params_dtype=torch.bfloat16,
-            quant_config=SimpleNamespace(
-                get_quant_method=get_quant_method, online_quantization_config=None
-            ),
-            prefix="mlp.gate_up_proj",
-        )
-
-
-def _method(module: str) -> Any:
-    """The linear method that hands on to the layer's scheme."""
-    imported = import_module(f"{_QUANTIZATION}.{module}")
-    if module.startswith("quark"):
-        return imported.QuarkLinearMethod(None)
-    return imported.CompressedTensorsLinearMethod(None)
-
-
-def _kernel(module: str, name: str, *arguments: Any) -> Any:
-    """A kernel, made as if the platform had what it asks for."""
-    kind = getattr(import_module(f"{_KERNELS}.{module}"), name)
-    yes = True, None
-    with (
-        mock.patch.object(kind, "is_supported", return_value=yes),
-        mock.patch.object(kind, "can_implement", return_value=yes),
-    ):
-        return kind(*arguments)
-
-
-def _config(module: str, name: str, **fields: Any) -> Any:
-    return getattr(import_module(f"{_KERNELS}.{module}"), name)(**fields)
-
-
-def _nvfp4_kernel() -> Any:
-    config = _config("nvfp4.base", "NvFp4LinearLayerConfig")
-    return _kernel("nvfp4.emulation", "EmulationNvFp4LinearKernel", config)
-
-
-def _mxfp4_kernel() -> Any:
-    config = _config("mxfp4.base", "MxFp4LinearLayerConfig")
-    return _kernel("mxfp4.emulation", "EmulationMxfp4LinearKernel", config)
-
-
-def _fp8_kernel(module: str, name: str, weight_key: str) -> Callable[[], Any]:
-    def make() -> Any:
-        keys = import_module(f"{_QUANTIZATION}.utils.quant_utils")
-        config = _config(
-            "scaled_mm.ScaledMMLinearKernel",
-            "FP8ScaledMMLinearLayerConfig",
-            weight_quant_key=getattr(keys, weight_key),
-            activation_quant_key=keys.kFp8StaticTensorSym,
-            weight_shape=(sum(OUTPUT_SIZES), INPUT_SIZE),
-            input_dtype=torch.bfloat16,
-            out_dtype=torch.bfloat16,
-        )
-        return _kernel(f"scaled_mm.{module}", name, config, _FP8_NAMES)
-
-    return make
-
-
-def _int8_kernel(name: str, static: bool, symmetric: bool) -> Callable[[], Any]:
-    def make() -> Any:
-        config = _config(
-            "scaled_mm.ScaledMMLinearKernel",
-            "Int8ScaledMMLinearLayerConfig",
-            is_static_input_scheme=static,
-            is_channelwise=False,
-            input_symmetric=symmetric,
-            is_fused_module=True,
-        )
-        kind = f"{name}Int8ScaledMMLinearKernel"
-        return _kernel(f"scaled_mm.{name.lower()}", kind, config, _INT8_NAMES)
-
-    return make
+from tests.quantization.keep_param_layers import (
+    CT,
+    QUANTIZATION,
+    QUARK,
+    Case,
+    fp8_kernel,
+    int8_kernel,
+    make_attention,
+    make_linear,
+    mp_kernel,
+    mxfp4_kernel,
+    nvfp4_kernel,
+)
 
 
 def _compressed(
     module: str, make: Callable[[Any], Any], chooser: str, kernel: Callable[[], Any]
 ) -> Case:
-    return Case(lambda: _linear(_CT + module, make, chooser, kernel))
+    return Case(lambda: make_linear(CT + module, make, chooser, kernel))
 
 
 def _quark(
     module: str, make: Callable[[Any], Any], chooser: str, kernel: Callable[[], Any]
 ) -> Case:
-    return Case(lambda: _linear(_QUARK + module, make, chooser, kernel))
+    return Case(lambda: make_linear(QUARK + module, make, chooser, kernel))
 
 
 def _compressed_int8(kernel: str, static: bool, symmetric: bool) -> Case:
@@ -167,18 +44,18 @@ def _compressed_int8(kernel: str, static: bool, symmetric: bool) -> Case:
         "w8a8_int8",
         lambda m: m.CompressedTensorsW8A8Int8("tensor", static, symmetric),
         "init_int8_linear_kernel",
-        _int8_kernel(kernel, static, symmetric),
+        int8_kernel(kernel, static, symmetric),
     )
 
 
 def _quark_int8(kernel: str, activation: str) -> Case:
-    keys = import_module(f"{_QUANTIZATION}.utils.quant_utils")
+    keys = import_module(f"{QUANTIZATION}.utils.quant_utils")
     key = getattr(keys, activation)
     return _quark(
         "w8a8_int8",
         lambda m: m.QuarkW8A8Int8(keys.kInt8StaticTensorSym, key),
         "init_int8_linear_kernel",
-        _int8_kernel(kernel, key.scale.static, key.symmetric),
+        int8_kernel(kernel, key.scale.static, key.symmetric),
     )
 
 
@@ -189,7 +66,7 @@ def _modelopt(algorithm: str, chooser: str, kernel: Callable[[], Any]) -> Case:
             *module.resolve(algorithm, config, "mlp.gate_up_proj")
         )
 
-    return Case(lambda: _linear(f"{_QUANTIZATION}.modelopt", make, chooser, kernel))
+    return Case(lambda: make_linear(f"{QUANTIZATION}.modelopt", make, chooser, kernel))
 
 
 def _gptq(kernel: str) -> Case:
@@ -201,18 +78,13 @@ def _gptq(kernel: str) -> Case:
             return module.AutoGPTQLinearMethod(config)
 
     return Case(
-        lambda: _linear(
-            f"{_QUANTIZATION}.auto_gptq",
+        lambda: make_linear(
+            f"{QUANTIZATION}.auto_gptq",
             make,
             "choose_mp_linear_kernel",
-            lambda: _mp_kernel(kernel),
+            lambda: mp_kernel(kernel),
         )
     )
-
-
-def _mp_kernel(name: str) -> type:
-    module = import_module(f"{_KERNELS}.mixed_precision.{name.lower()}")
-    return getattr(module, f"{name}LinearKernel")
 
 
 def _integers(bits: int) -> Case:
@@ -222,7 +94,7 @@ def _integers(bits: int) -> Case:
         )
 
     return _compressed(
-        "wNa8o8", make, "choose_mp_linear_kernel", lambda: _mp_kernel("Conch")
+        "wNa8o8", make, "choose_mp_linear_kernel", lambda: mp_kernel("Conch")
     )
 
 
@@ -231,33 +103,6 @@ def _fp8_arguments(strategy: str) -> Any:
 
     block = [128, 128] if strategy == "block" else None
     return QuantizationArgs(type="float", strategy=strategy, block_structure=block)
-
-
-def _kv_cache(method: str, kv_cache_dtype: str) -> torch.nn.Module:
-    """An attention layer, as far as its scales go."""
-    attention = import_module("vllm.model_executor.layers.attention.attention")
-    module, _, kind = method.rpartition(".")
-
-    class Attention(torch.nn.Module, attention.AttentionLayerBase):
-        num_kv_heads = 1
-        get_attn_backend = get_kv_cache_spec = None
-
-        def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
-            """Nothing but the quantization method's: it has no backend."""
-
-    def get_quant_method(layer: torch.nn.Module, prefix: str) -> Any:
-        return getattr(import_module(f"{_QUANTIZATION}.{module}"), kind)(config)
-
-    scheme = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True}
-    config = SimpleNamespace(
-        get_quant_method=get_quant_method,
-        online_quantization_config=None,
-        kv_cache_scheme=scheme,
-    )
-    layer = Attention()
-    layer.kv_cache_dtype = kv_cache_dtype
-    attention._init_kv_cache_quant(layer, config, "attn")
-    return layer
 
 
 def _already_processed() -> AbstractContextManager[Any]:
@@ -279,18 +124,18 @@ def _base_kv_cache(
     processing: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Case:
     method = "kv_cache.BaseKVCacheMethod"
-    return Case(lambda: _kv_cache(method, kv_cache_dtype), processing)
+    return Case(lambda: make_attention(method, kv_cache_dtype), processing)
 
 
 def cases() -> dict[str, Case]:
     """The table, by name."""
-    keys = import_module(f"{_QUANTIZATION}.utils.quant_utils")
-    nvfp4 = "init_nvfp4_linear_kernel", _nvfp4_kernel
-    mxfp4 = "init_mxfp4_linear_kernel", _mxfp4_kernel
+    keys = import_module(f"{QUANTIZATION}.utils.quant_utils")
+    nvfp4 = "init_nvfp4_linear_kernel", nvfp4_kernel
+    mxfp4 = "init_mxfp4_linear_kernel", mxfp4_kernel
     fp8 = (
         "init_fp8_linear_kernel",
         # It takes the parameters as the scheme leaves them.
-        _fp8_kernel(
+        fp8_kernel(
             "pytorch", "PerTensorTorchFP8ScaledMMLinearKernel", "kFp8StaticTensorSym"
         ),
     )
@@ -305,15 +150,15 @@ def cases() -> dict[str, Case]:
             "w4a4_mxfp4", lambda m: m.CompressedTensorsW4A4Mxfp4(), *mxfp4
         ),
         "inc-mxfp4": Case(
-            lambda: _linear(
-                f"{_QUANTIZATION}.inc.schemes.inc_mxfp4_linear", _inc_method, *mxfp4
+            lambda: make_linear(
+                f"{QUANTIZATION}.inc.schemes.inc_mxfp4_linear", _inc_method, *mxfp4
             )
         ),
         "ct-w8a16-block": _compressed(
             "w8a16_fp8",
             lambda m: m.CompressedTensorsW8A16Fp8(_fp8_arguments("block"), False),
             "init_wfp8_a16_linear_kernel",
-            _fp8_kernel(
+            fp8_kernel(
                 "marlin", "MarlinFP8ScaledMMLinearKernel", "kFp8Static128BlockSym"
             ),
         ),
@@ -341,7 +186,7 @@ def cases() -> dict[str, Case]:
         "kv-fp8-fnuz": _base_kv_cache("fp8", _fnuz),
         "kv-unquantized": _base_kv_cache("auto"),
         "kv-ct": Case(
-            lambda: _kv_cache(
+            lambda: make_attention(
                 "compressed_tensors.compressed_tensors.CompressedTensorsKVCacheMethod",
                 "fp8",
             )
@@ -376,5 +221,5 @@ def cases() -> dict[str, Case]:
 
 
 def _inc_method(module: Any) -> Any:
-    method = import_module(f"{_QUANTIZATION}.inc.inc_linear").INCLinearMethod
+    method = import_module(f"{QUANTIZATION}.inc.inc_linear").INCLinearMethod
     return method(module.INCMxfp4LinearMethod(SimpleNamespace(group_size=32)))

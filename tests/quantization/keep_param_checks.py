@@ -11,7 +11,8 @@ from unittest import mock
 
 import torch
 
-from tests.quantization.keep_param_cases import Case, cases
+from tests.quantization.keep_param_cases import cases
+from tests.quantization.keep_param_layers import Case
 from tests.tensor_parallel import tensor_parallel_group
 
 SEED = 0
@@ -218,7 +219,7 @@ def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
             held |= held.pop(group, {})
         for name, value in held.items():
             if isinstance(value, (torch.Tensor, float)):
-                found = _value(torch.as_tensor(value))
+                found = value_of(torch.as_tensor(value))
                 if found is not None:
                     yield prefix + name, found
     for name in ("kernel.", "fp8_linear.", "linear_kernel."):
@@ -238,10 +239,10 @@ def _read_by(layer: torch.nn.Module, kernel: Any) -> Iterator[tuple[str, Value |
     elif isinstance(kernel, Int8ScaledMMLinearKernel):
         read = kernel._get_layer_params(layer)
     for place, tensor in enumerate(read):
-        yield f"read[{place}]", _value(tensor)
+        yield f"read[{place}]", value_of(tensor)
 
 
-def _value(tensor: torch.Tensor | None) -> Value | None:
+def value_of(tensor: torch.Tensor | None) -> Value | None:
     """What is in a tensor; None if there is none, or an empty one."""
     if tensor is None or tensor.numel() == 0:
         return None

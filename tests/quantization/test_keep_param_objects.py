@@ -21,7 +21,9 @@ from tests.quantization.keep_param_checks import (
     run,
     run_all,
 )
+from tests.quantization.keep_param_layers import INPUT_SIZE
 from tests.stock_vllm import run_on_stock, write_stock_tree
+from vllm.model_executor.kernels.linear.mixed_precision import marlin
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
@@ -29,6 +31,16 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 NAMES = list(cases())
+
+IDEMPOTENT = [
+    *(name for name in NAMES if name.startswith("kv-")),
+    "ct-mxfp4",
+    "inc-mxfp4",
+    "modelopt-nvfp4",
+    "modelopt-nvfp4-a16",
+    "quark-nvfp4",
+]
+"""Cases in which all that is consumed is kept as it was loaded."""
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +94,23 @@ def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
     assert _differences(again.values, first.values) == []
 
 
+@pytest.mark.parametrize("name", IDEMPOTENT)
+def test_processing_again_gives_the_same(name: str):
+    case = cases()[name]
+    layer = case.build()
+    loaded = loaded_parameters(layer)
+    load(layer, loaded)
+    process(layer, case)
+    first = outcome(layer, loaded)
+
+    process(layer, case)
+
+    again = outcome(layer, loaded)
+    assert again.losses == []
+    assert again.live == first.live
+    assert _differences(again.values, first.values) == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
     case = cases()[name]
@@ -113,3 +142,18 @@ def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
         "ct-int8-triton-asymmetric",
         "ct-int8-triton-dynamic",
     }
+
+
+def test_marlin_gets_an_empty_zero_point(monkeypatch: pytest.MonkeyPatch):
+    case = cases()["gptq-marlin"]
+    layer = case.build()
+    load(layer, loaded_parameters(layer))
+    process(layer, case)
+    given: dict[str, torch.Tensor] = {}
+    monkeypatch.setattr(
+        marlin, "apply_gptq_marlin_linear", lambda **arguments: given.update(arguments)
+    )
+
+    layer.quant_method.apply(layer, torch.ones(1, INPUT_SIZE))
+
+    assert given["weight_zp"].numel() == 0
