@@ -113,6 +113,11 @@ class Verdict:
     rows: Counter[int]
     stale: list[Key]
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether every site is accounted for, and every listed one exists."""
+        return not self.stale and all(one != "unlisted" for _, one in self.status)
+
 
 def judge(sites: list[Site], ours: Counter[Key], entries: list[Entry]) -> Verdict:
     """Matches sites with the lists, one to one.

@@ -77,8 +77,9 @@ def pairs(
     """
     for target in targets:
         if isinstance(target, ast.Tuple | ast.List):
-            split = isinstance(value, ast.Tuple | ast.List)
-            parts = value.elts if split else [value] * len(target.elts)
+            parts = [value] * len(target.elts)
+            if isinstance(value, ast.Tuple | ast.List):
+                parts = value.elts
             for one, part in zip(target.elts, parts):
                 yield from pairs([one], part)
         else:
@@ -100,6 +101,6 @@ def _source(value: ast.expr) -> str:
             return _source(inner)
         case ast.Attribute(inner, "data"):
             return _source(inner)
-        case ast.Attribute(attr=attr):
+        case ast.Attribute(holder, attr) if not isinstance(holder, ast.Call):
             return attr
     return ""
