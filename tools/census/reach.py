@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The functions that run after loading: roots, and what they refer to."""
+"""The functions that run in a load or after it: roots, and what they refer to."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,17 +19,10 @@ PACKAGES = (
 ROOTS = frozenset(
     {
         "process_weights_after_loading",
-        # ModelOpt's per-key steps.
-        "process",
-        "post_process",
-        # Model-level finalizers, also those at the end of ``load_weights``.
-        "finalize_mega_moe_weights",
-        "finalize_mhc_broadcast_weights",
-        "finalize_weights",
-        "prepare_weights",
+        # Runs again in a reload; many models finish their weights at its end.
+        "load_weights",
         "refresh_quantized_lm_heads",
         "maybe_retie_word_embeddings",
-        "_repack",
     }
 )
 STOPS = frozenset(
@@ -40,10 +33,10 @@ STOPS = frozenset(
         "create_weights",
         "embed_input_ids",
         "forward",
-        "load_weights",
     }
 )
 _HOOK = "process_weights_after_loading"
+_LOADER = "weight_loader"
 
 
 def in_scope(path: str, text: str) -> bool:
@@ -52,9 +45,10 @@ def in_scope(path: str, text: str) -> bool:
 
 
 def reached(tree: Tree) -> list[Function]:
-    """Every function that runs after loading, in order of path and line.
+    """Every function that runs in a load or after it, in order of path and line.
 
-    A function that puts a hook of its own in the place of another is a root, too.
+    Roots are the functions named in ``ROOTS``, weight loaders and what makes them, and
+    a function that puts a hook of its own in the place of another.
     """
     queue = [item for item in tree.functions() if _is_root(tree, item)]
     found = {id(item): item for item in queue}
@@ -67,12 +61,17 @@ def reached(tree: Tree) -> list[Function]:
 
 
 def _is_root(tree: Tree, function: Function) -> bool:
-    if function.node.name in ROOTS:
+    name = function.node.name
+    if name in ROOTS or name.endswith(_LOADER):
         return True
     return f".{_HOOK} = " in tree.modules[function.path].text and any(
+        isinstance(node, ast.Assign) and _installs_hook(node) for node in function.nodes
+    )
+
+
+def _installs_hook(node: ast.Assign) -> bool:
+    return any(
         isinstance(target, ast.Attribute) and target.attr == _HOOK
-        for node in function.nodes
-        if isinstance(node, ast.Assign)
         for target in node.targets
     )
 

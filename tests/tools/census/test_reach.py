@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Which functions count as running after loading."""
+"""Which functions count as running in a load or after it."""
 
 import pytest
 
@@ -17,7 +17,10 @@ def test_a_function_that_no_root_calls_is_not_walked():
     assert _names(_DROP.format(name="helper", arguments="layer")) == []
 
 
-@pytest.mark.parametrize("name", ["process_weights_after_loading", "finalize_weights"])
+@pytest.mark.parametrize(
+    "name",
+    ["process_weights_after_loading", "load_weights", "row_parallel_weight_loader"],
+)
 def test_a_root_is_walked(name):
     assert _names(_DROP.format(name=name, arguments="layer")) == [name]
 
