@@ -3,6 +3,8 @@
 """Command line of the series tool: one verb a module."""
 
 import argparse
+import io
+import os
 import sys
 from pathlib import Path
 
@@ -32,12 +34,14 @@ def main(arguments: list[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        print(_run(options, options.root), end="")
+        print(_run(options, options.root), end="", flush=True)
     except SeriesError as error:
         print(error, file=sys.stderr)
         if len(error.problems) > 1:
             print(f"{len(error.problems)} problems", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader has seen enough, as with `diff | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(error, file=sys.stderr)
         return 1
@@ -98,4 +102,6 @@ def _count(number: int, done: str, nothing: str) -> str:
 
 
 if __name__ == "__main__":
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
     sys.exit(main())
