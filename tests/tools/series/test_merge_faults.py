@@ -49,7 +49,7 @@ def test_every_fault_of_a_delta_is_reported():
         """
         from series import replacing, removed
 
-        removed("tripple")
+        removed("triples")
         print("hello")
 
         def double(x):
@@ -66,7 +66,7 @@ def test_every_fault_of_a_delta_is_reported():
     )
 
     assert [line.split(":")[0] for line in found] == [
-        "tripple",
+        "triples",
         "line 5 is `print('hello')`; a delta holds imports, definitions, assignments "
         "to one name, and removed()",
         "double",
