@@ -75,7 +75,8 @@ def _run(options: argparse.Namespace, root: Path) -> str:
     sources = Sources(overlay.pin)
     if options.verb == "check":
         composed = check(overlay, sources)
-        return f"{len(overlay.entries)} patches, {len(composed)} files: all apply\n"
+        patches = _counted(len(overlay.entries), "patch", "patches")
+        return f"{patches}, {_counted(len(composed))}: all apply\n"
     composed = compose_overlay(overlay, sources)
     if installed is not None:
         return _count(apply(composed, sources, installed), "written", "up to date")
@@ -90,7 +91,7 @@ def _write(
 ) -> str:
     if options.verb == "compose":
         count = write_tree(composed, sources, options.folder)
-        return f"{count} files written to {options.folder}\n"
+        return f"{_counted(count)} written to {options.folder}\n"
     if options.verb == "export":
         titles = export(overlay, composed, sources, options.checkout)
         return "".join(f"committed: {title}\n" for title in titles)
@@ -98,7 +99,11 @@ def _write(
 
 
 def _count(number: int, done: str, nothing: str) -> str:
-    return f"{number} files {done}\n" if number else f"{nothing}\n"
+    return f"{_counted(number)} {done}\n" if number else f"{nothing}\n"
+
+
+def _counted(number: int, one: str = "file", many: str = "files") -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ from tests.tools.series.merging import fault
         ),
         (
             'with replacing("else: $$$"):\n    pass',
-            "Loader.load: 'else: $$$': is not a pattern: Multiple AST nodes are "
-            "detected; write one statement or expression",
+            "Loader.load: 'else: $$$': is not an ast-grep pattern: Multiple AST nodes "
+            "are detected; write one statement or expression",
         ),
         (
             'with replacing(""):\n    pass',
-            "Loader.load: is not a pattern: No AST root is",
+            "Loader.load: is not an ast-grep pattern: No AST root is",
         ),
         (
             'with replacing("path"):\n    pass',

@@ -123,7 +123,7 @@ def test_inside_and_follows_tell_statements_that_recur_apart(
         f"def f(items):\n    with replacing({marker}):\n        found()\n"
     )
     if line is None:
-        assert "is not a pattern" in fault(REPEATED, delta)
+        assert "is not an ast-grep pattern" in fault(REPEATED, delta)
         return
     lines = REPEATED.splitlines()
     lines[line - 1] = lines[line - 1].replace("use(items)", "found()")

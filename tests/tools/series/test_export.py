@@ -76,7 +76,7 @@ def test_the_message_is_the_catalogue_s(series: FakeSeries, checkout: Path):
     series.run("export", str(checkout))
 
     assert _git(checkout, "log", "-1", "--format=%B").strip() == (
-        "Let layers run\n\nIt is slow.\n\nIt is fast.\n\nCheck: Time it.\n"
+        "Let layers run\n\nIt is slow.\n\nIt is fast.\n\n"
         "Signed-off-by: A. Uthor <a@example.org>"
     )
 

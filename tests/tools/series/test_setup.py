@@ -3,6 +3,7 @@
 """``setup.py``, the build backend, as pip calls it."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,18 @@ def test_pip_shows_why_a_build_fails(repository: Path, tmp_path: Path):
     assert done.returncode == 1
     assert "vllm/ops.py: line 1 is `print()`" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_build_asks_for_pip_only_where_it_may_have_to_download(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    backend = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+    requires = backend["get_requires_for_build_wheel"]
+
+    monkeypatch.setenv("VLLM_PRECOMPILED_WHEEL_LOCATION", "here.whl")
+    assert requires() == []
+    monkeypatch.delenv("VLLM_PRECOMPILED_WHEEL_LOCATION")
+    assert requires() == ["pip"]
 
 
 def test_an_editable_install_is_refused(repository: Path, tmp_path: Path):
