@@ -15,22 +15,29 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from tools.series.base import load_pin  # noqa: E402
+from tools.series.base import LOCATION, load_pin  # noqa: E402
 from tools.series.problems import SeriesError  # noqa: E402
 from tools.series.version import wheel_version  # noqa: E402
-from tools.series.wheel import write_metadata  # noqa: E402
 from tools.series.wheel import build_wheel as build  # noqa: E402
+from tools.series.wheel import write_metadata  # noqa: E402
 
 DEVICE = os.environ.get("VLLM_TARGET_DEVICE", "")
+
+
+def get_requires_for_build_wheel(
+    config_settings: dict[str, Any] | None = None,
+) -> list[str]:
+    """Asks for pip, which an isolated build lacks, where wheels may be downloaded."""
+    return [] if os.environ.get(LOCATION) else ["pip"]
 
 
 def prepare_metadata_for_build_wheel(
     metadata_directory: str, config_settings: dict[str, Any] | None = None
 ) -> str:
     """Writes the metadata that pip asks for ahead of the wheel."""
-    pin = load_pin(ROOT)
-    version = wheel_version(pin, DEVICE)
     try:
+        pin = load_pin(ROOT)
+        version = wheel_version(pin, DEVICE)
         return write_metadata(Path(metadata_directory), pin, version).name
     except SeriesError as error:
         sys.exit(str(error))

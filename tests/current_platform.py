@@ -26,7 +26,6 @@ def use_cuda_like_cpu_platform() -> Iterator[None]:
     in a process that has not been in this context.
     """
     from tests.cuda_like_platform import CudaLikeCpuPlatform
-
     from vllm.platforms import current_platform
 
     before = type(current_platform)

@@ -66,8 +66,9 @@ VISION_SIZES: dict[str, int] = dict(
     projection_intermediate_size=64,
 )
 
-# A real config.json carries the last five as well, although Transformers does not
-# declare them: it keeps what it does not know as attributes, and vLLM reads them.
+# A real config.json carries the last five, and num_nextn_predict_layers, as well,
+# although Transformers does not declare them: it keeps what it does not know as
+# attributes, and vLLM reads them.
 _TEXT_OPTIONS: dict[str, Any] = dict(
     pad_token_id=0,
     layer_types=["linear_attention", "indexed_attention"],
@@ -105,14 +106,16 @@ class WeightFormat(StrEnum):
     """NVFP4 with an `input_scale` for each weight."""
 
     @property
-    def is_fp8(self) -> bool:
-        """Whether weights are in block-FP8, whatever their scales."""
-        return not self.is_nvfp4 and self is not WeightFormat.BF16
-
-    @property
     def is_nvfp4(self) -> bool:
         """Whether weights are in NVFP4, with or without input scales."""
         return self in (WeightFormat.NVFP4_W4A16, WeightFormat.NVFP4_W4A4)
+
+
+_FP8_METHOD = (
+    WeightFormat.FP8,
+    WeightFormat.FP8_BF16_SCALE,
+    WeightFormat.FP8_E8M0_SCALE,
+)
 
 
 class Experts(StrEnum):
@@ -151,11 +154,12 @@ class TinyGlm5:
     nope_pad: int = 0
 
     def __post_init__(self) -> None:
-        if self.nope_pad < 0 or self.nope_pad in (1, SIZES["qk_nope_head_dim"]):
+        nope = SIZES["qk_nope_head_dim"]
+        if self.nope_pad < 0 or self.nope_pad % 2 or self.nope_pad == nope:
             raise ValueError(
-                f"nope_pad is {self.nope_pad}; expected a positive even number other "
-                f"than qk_nope_head_dim ({SIZES['qk_nope_head_dim']}), which vLLM "
-                "would take for a broken config.json and reset, or 0"
+                f"nope_pad is {self.nope_pad}; expected 0 or a positive even number, "
+                f"and not qk_nope_head_dim ({nope}), which vLLM would take for a "
+                "broken config.json and reset"
             )
         if self.experts is Experts.FP8 and self.weight_format not in _FP8_METHOD:
             raise ValueError(
@@ -174,13 +178,6 @@ class TinyGlm5:
     def has_vision(self) -> bool:
         """Whether the checkpoint has a vision tower."""
         return self.architecture is not Architecture.CAUSAL
-
-
-_FP8_METHOD = (
-    WeightFormat.FP8,
-    WeightFormat.FP8_BF16_SCALE,
-    WeightFormat.FP8_E8M0_SCALE,
-)
 
 
 def hf_config(spec: TinyGlm5) -> "PreTrainedConfig":

@@ -111,6 +111,7 @@ def engine_config(spec: TinyGlm5, folder: Path, **engine_args: Any) -> "VllmConf
         dtype="bfloat16",
         max_model_len=512,
         enforce_eager=True,
+        use_tqdm_on_load=False,
         hf_overrides=partial(_override, spec),
         tensor_parallel_size=get_tensor_model_parallel_world_size(),
     )
@@ -168,7 +169,7 @@ def process_weights(model: GlmModel) -> None:
     """Runs post-load processing on a model that has its weights."""
     from vllm.model_executor.model_loader.utils import process_weights_after_loading
 
-    device = model.vllm_config.device_config.device
+    device = _device(model.vllm_config)
     with _loading(model.vllm_config):
         process_weights_after_loading(model.module, model.model_config, device)
 
@@ -242,16 +243,21 @@ def _model_config(spec: TinyGlm5, vllm_config: "VllmConfig") -> "ModelConfig":
     return vllm_config.speculative_config.draft_model_config
 
 
+def _device(vllm_config: "VllmConfig") -> torch.device:
+    return cast(torch.device, vllm_config.device_config.device)
+
+
 @contextmanager
 def _loading(vllm_config: "VllmConfig") -> Iterator[None]:
     """Has what vLLM's workers have around loading, and poisoned memory."""
     from vllm.config import set_current_vllm_config
     from vllm.utils.torch_utils import set_default_torch_dtype
 
+    dtype = cast(torch.dtype, vllm_config.model_config.dtype)
     with (
         set_current_vllm_config(vllm_config),
-        set_default_torch_dtype(vllm_config.model_config.dtype),
-        vllm_config.device_config.device,
+        set_default_torch_dtype(dtype),
+        _device(vllm_config),
         poisoned_memory(),
     ):
         yield

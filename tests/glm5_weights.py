@@ -192,9 +192,12 @@ def _mtp_shapes() -> _Shapes:
 
 def _vision_shapes() -> _Shapes:
     hidden, out = VISION_SIZES["hidden_size"], VISION_SIZES["out_hidden_size"]
-    wide, merged = VISION_SIZES["intermediate_size"], VISION_SIZES["spatial_merge_size"]
-    narrow, patch = VISION_SIZES["projection_intermediate_size"], (2, 14, 14)
+    wide = VISION_SIZES["intermediate_size"]
+    narrow = VISION_SIZES["projection_intermediate_size"]
     head = hidden // VISION_SIZES["num_heads"]
+    merged = VISION_SIZES["spatial_merge_size"]
+    side, frames = VISION_SIZES["patch_size"], VISION_SIZES["temporal_patch_size"]
+    patch = (VISION_SIZES["in_channels"], frames, side, side)
     return {
         "blocks.0.attn.k_norm.weight": (head,),
         "blocks.0.attn.proj.bias": (hidden,),
@@ -219,6 +222,6 @@ def _vision_shapes() -> _Shapes:
         "merger.proj.weight": (out, out),
         "merger.up_proj.weight": (narrow, out),
         "patch_embed.proj.bias": (hidden,),
-        "patch_embed.proj.weight": (hidden, VISION_SIZES["in_channels"], *patch),
+        "patch_embed.proj.weight": (hidden, *patch),
         "post_layernorm.weight": (hidden,),
     }

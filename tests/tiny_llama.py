@@ -45,7 +45,7 @@ def write_checkpoint(folder: Path, seed: int) -> Path:
         max_position_embeddings=256,
     )
     torch.manual_seed(seed)
-    LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    LlamaForCausalLM(config).float().save_pretrained(folder)
     return folder
 
 
@@ -89,11 +89,11 @@ def generate(engine: "LLM") -> list[list[int]]:
     Returns:
         For each prompt, its ``MAX_TOKENS`` new token ids.
     """
-    from vllm import SamplingParams
+    from vllm import SamplingParams, TokensPrompt
 
     sampling = SamplingParams(
         temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True, detokenize=False
     )
-    prompts = [{"prompt_token_ids": list(prompt)} for prompt in PROMPTS]
+    prompts = [TokensPrompt(prompt_token_ids=list(prompt)) for prompt in PROMPTS]
     outputs = engine.generate(prompts, sampling, use_tqdm=False)
     return [list(output.outputs[0].token_ids) for output in outputs]

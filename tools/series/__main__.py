@@ -3,6 +3,8 @@
 """Command line of the series tool: one verb a module."""
 
 import argparse
+import io
+import os
 import sys
 from pathlib import Path
 
@@ -32,12 +34,14 @@ def main(arguments: list[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        print(_run(options, options.root), end="")
+        print(_run(options, options.root), end="", flush=True)
     except SeriesError as error:
         print(error, file=sys.stderr)
         if len(error.problems) > 1:
             print(f"{len(error.problems)} problems", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader has seen enough, as with `diff | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(error, file=sys.stderr)
         return 1
@@ -71,7 +75,8 @@ def _run(options: argparse.Namespace, root: Path) -> str:
     sources = Sources(overlay.pin)
     if options.verb == "check":
         composed = check(overlay, sources)
-        return f"{len(overlay.entries)} patches, {len(composed)} files: all apply\n"
+        patches = _counted(len(overlay.entries), "patch", "patches")
+        return f"{patches}, {_counted(len(composed))}: all apply\n"
     composed = compose_overlay(overlay, sources)
     if installed is not None:
         return _count(apply(composed, sources, installed), "written", "up to date")
@@ -86,7 +91,7 @@ def _write(
 ) -> str:
     if options.verb == "compose":
         count = write_tree(composed, sources, options.folder)
-        return f"{count} files written to {options.folder}\n"
+        return f"{_counted(count)} written to {options.folder}\n"
     if options.verb == "export":
         titles = export(overlay, composed, sources, options.checkout)
         return "".join(f"committed: {title}\n" for title in titles)
@@ -94,8 +99,14 @@ def _write(
 
 
 def _count(number: int, done: str, nothing: str) -> str:
-    return f"{number} files {done}\n" if number else f"{nothing}\n"
+    return f"{_counted(number)} {done}\n" if number else f"{nothing}\n"
+
+
+def _counted(number: int, one: str = "file", many: str = "files") -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 if __name__ == "__main__":
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
     sys.exit(main())

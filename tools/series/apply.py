@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """``apply``: merges the series into the vLLM installed in this environment."""
 
+from contextlib import suppress
+
 from tools.series.base import Sources
 from tools.series.installed import Applied, Installed, digest
 from tools.series.problems import Problem, SeriesError
@@ -75,22 +77,23 @@ def _differing(sources: Sources, installed: Installed) -> list[str]:
 
 def _write(changes: dict[str, bytes | None], installed: Installed) -> None:
     old = installed.applied
-    record = Applied(dict(old.hashes), list(old.added))
-    for path, data in changes.items():
-        if installed.is_original(path):
-            _keep_original(path, installed, record)
-        mark = "" if data is None else digest(data)
-        record.hashes[path] = [*old.hashes.get(path, []), mark]
-    installed.write_record(record)
     before = {path: installed.digest(path) for path in changes}
+    record = Applied(dict(old.hashes), list(old.added))
     try:
+        for path, data in changes.items():
+            if installed.is_original(path):
+                _keep_original(path, installed, record)
+            mark = "" if data is None else digest(data)
+            record.hashes[path] = [*old.hashes.get(path, []), mark]
+        installed.write_record(record)
         installed.swap(changes)
     except BaseException:
         if all(installed.digest(path) == before[path] for path in changes):
             installed.write_record(old)
         raise
     record.hashes = {path: marks[-1:] for path, marks in record.hashes.items()}
-    installed.write_record(record)
+    with suppress(OSError):  # the longer record serves as well
+        installed.write_record(record)
 
 
 def _keep_original(path: str, installed: Installed, record: Applied) -> None:

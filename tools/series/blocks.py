@@ -117,7 +117,8 @@ class FunctionEditor:
         except RuntimeError as error:
             cause = str(error).partition("2: ")[2].partition(". ")[0]
             raise self._fault(
-                f"is not a pattern: {cause}; write one statement or expression",
+                f"is not an ast-grep pattern: {cause}; write one statement or "
+                "expression",
                 pattern,
             ) from None
         start = up.header_end(up.body(self._function))

@@ -80,11 +80,11 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def _message(entry: Entry) -> str:
-    fields = entry.fields
-    parts = [fields["Problem"], fields["Change"], f"Check: {fields['Check']}"]
     body = "\n\n".join(
-        textwrap.fill(part, 72, break_long_words=False, break_on_hyphens=False)
-        for part in parts
+        textwrap.fill(
+            entry.fields[name], 72, break_long_words=False, break_on_hyphens=False
+        )
+        for name in ("Problem", "Change")
     )
     return f"{entry.title}\n\n{body}"
 

@@ -9,9 +9,9 @@ from ast_grep_py import SgNode
 from tools.series import upstream as up
 from tools.series.delta import Delta, is_type_checking
 from tools.series.edits import Edit, FaultError, added_lines, line_end
+from tools.series.markers import Import
 from tools.series.places import after_imports, gap, head_end
 
-Import = ast.Import | ast.ImportFrom
 _Key = tuple[str, str, str | None]
 
 

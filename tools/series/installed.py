@@ -7,7 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
@@ -118,8 +118,11 @@ class Installed:
         state = self.root / _STATE / "applied.json"
         state.parent.mkdir(parents=True, exist_ok=True)
         staged = state.with_suffix(".new")
-        staged.write_text(json.dumps(asdict(applied)))
-        os.replace(staged, state)
+        try:
+            staged.write_text(json.dumps(asdict(applied)))
+            os.replace(staged, state)
+        finally:
+            staged.unlink(missing_ok=True)
 
     def swap(self, contents: Contents) -> None:
         """Gives files new contents, all of them or, after an error, none.
@@ -140,6 +143,19 @@ class Installed:
                 raise
             left = "; run revert" if self._changed(before) else "; nothing was changed"
             raise _refusal(f"cannot be written: {error}{left}") from error
+        finally:
+            self.prune(contents)
+
+    def prune(self, paths: Iterable[str]) -> None:
+        """Removes folders of these files that hold at most a byte-code cache."""
+        for path in paths:
+            folder = (self.root / path).parent
+            while folder != self.root / PACKAGE:
+                if folder.is_dir():
+                    if any(child.name != "__pycache__" for child in folder.iterdir()):
+                        break
+                    shutil.rmtree(folder)
+                folder = folder.parent
 
     def _changed(self, before: Contents) -> list[str]:
         return [path for path in before if self._read(path) != before[path]]
@@ -159,7 +175,6 @@ class Installed:
             file = self.root / path
             if data is None:
                 file.unlink(missing_ok=True)
-                self._remove_empty(file.parent)
             else:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):
@@ -167,15 +182,6 @@ class Installed:
                 os.replace(staging / str(number), file)
             Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
         shutil.rmtree(staging)
-
-    def _remove_empty(self, folder: Path) -> None:
-        """Removes a folder that holds only a byte-code cache, and so its parents."""
-        while folder.is_relative_to(self.root / PACKAGE):
-            if folder.is_dir():
-                if any(child.name != "__pycache__" for child in folder.iterdir()):
-                    return
-                shutil.rmtree(folder)
-            folder = folder.parent
 
 
 def digest(data: bytes) -> str:

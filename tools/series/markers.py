@@ -9,6 +9,7 @@ from tools.series import MARKERS
 from tools.series.edits import FaultError
 
 _ALL = (*MARKERS, "removed")
+Import = ast.Import | ast.ImportFrom
 
 
 def marker_name(node: ast.AST) -> str | None:
@@ -62,14 +63,16 @@ def is_marker_import(node: ast.stmt) -> bool:
 def import_faults(tree: ast.Module) -> Iterator[FaultError]:
     """Faults of how a delta imports markers: wrongly, not at all, or in vain."""
     imported = set()
-    for node in filter(is_marker_import, tree.body):
-        assert isinstance(node, ast.Import | ast.ImportFrom)
+    for node in ast.walk(tree):
+        if not isinstance(node, Import) or not is_marker_import(node):
+            continue
         names = {alias.name for alias in node.names if alias.asname is None}
         imported |= names
-        if isinstance(node, ast.Import) or len(node.names) > len(names & {*_ALL}):
+        renamed = len(node.names) > len(names & {*_ALL})
+        if renamed or isinstance(node, ast.Import) or node not in tree.body:
             yield FaultError(
-                f"line {node.lineno} is `{ast.unparse(node)}`; import markers by their "
-                f"own names: from series import {', '.join(_ALL)}"
+                f"line {node.lineno} is `{ast.unparse(node)}`; import markers at the "
+                f"top, by their own names: from series import {', '.join(_ALL)}"
             )
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for name in sorted(imported & {*_ALL} - used):

@@ -34,5 +34,6 @@ def revert(installed: Installed) -> int:
             for path in changed
         }
     )
+    installed.prune(applied.added)
     installed.write_record(Applied())
     return len(changed)

@@ -69,8 +69,10 @@ def write_metadata(tree: Path, pin: Pin, version: str) -> Path:
     new = old.rename(tree / f"vllm-{version}.dist-info")
     (new / "RECORD").unlink()
     metadata = new / "METADATA"
-    line, upstream = f"\nVersion: {version}\n", f"\nVersion: {pin.version}\n"
-    metadata.write_text(metadata.read_text().replace(upstream, line, 1))
+    text, field = metadata.read_bytes().decode(), "\nVersion: "
+    assert f"{field}{pin.version}\n" in text, metadata
+    text = text.replace(f"{field}{pin.version}\n", f"{field}{version}\n", 1)
+    metadata.write_bytes(text.encode())
     return new
 
 
@@ -78,6 +80,6 @@ def _extract(wheel: Path, folder: Path, prefix: str = "") -> None:
     """Unpacks the members of a wheel whose path starts with a prefix."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
-            if member.filename.startswith(prefix):
+            if member.filename.startswith(prefix) and not member.is_dir():
                 path = archive.extract(member, folder)
                 Path(path).chmod(member.external_attr >> 16 & 0o777 or 0o644)

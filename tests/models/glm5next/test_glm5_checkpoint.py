@@ -49,7 +49,7 @@ def test_index_names_the_shard_of_every_tensor(shards: int, tmp_path: Path):
     write_checkpoint(tmp_path, MULTIMODAL, tensors, shards)
 
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
-    held = {}
+    held: dict[str, str] = {}
     for file in tmp_path.glob("model-*.safetensors"):
         with safe_open(file, "pt") as shard:
             held |= dict.fromkeys(shard.keys(), file.name)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from torch.multiprocessing import ProcessRaisedException
 
 from tests.glm5_tiny import (
     Architecture,
@@ -91,12 +90,3 @@ def test_results_come_by_rank(ranks: list[Rank]):
 @pytest.mark.parametrize("spec", SPECS, ids=SPEC_IDS)
 def test_cold_start_and_reload_are_exact(ranks: list[Rank], spec: TinyGlm5, rank: int):
     assert ranks[rank].findings[spec] == Findings({}, {}, {}, {})
-
-
-def _fail(message: str) -> None:
-    raise ValueError(message)
-
-
-def test_error_in_a_job_is_raised_with_its_message():
-    with pytest.raises(ProcessRaisedException, match="ValueError: no such rank"):
-        run_tp2(_fail, "no such rank")

@@ -26,6 +26,7 @@ from tests.glm5_tiny import (
     reload_layerwise,
     tensors_of,
     unloaded_parameters,
+    write_checkpoint,
 )
 
 pytestmark = pytest.mark.usefixtures("glm5_process")
@@ -48,7 +49,7 @@ LOADABLE = [
 
 
 def _id(spec: TinyGlm5) -> str:
-    parts = [spec.architecture, spec.weight_format]
+    parts: list[str] = [spec.architecture, spec.weight_format]
     if spec.experts is not Experts.NONE:
         parts.append(f"{spec.experts}-experts")
     if not spec.sparse_indexer:
@@ -175,19 +176,6 @@ def test_differences_counts_what_differs_and_what_is_poisoned():
     }
 
 
-def test_two_seeds_give_checkpoints_that_differ_in_every_weight():
-    spec = TinyGlm5(Architecture.MULTIMODAL, WeightFormat.NVFP4_W4A4)
-    first, second = make_checkpoint(spec, seed=0), make_checkpoint(spec, seed=1)
-
-    assert first.tensors.keys() == second.tensors.keys()
-    equal = [
-        name
-        for name, expected in first.expected.items()
-        if torch.equal(expected, second.expected[name])
-    ]
-    assert equal == []
-
-
 def test_fp8_experts_load_and_have_no_kernel_on_the_cpu(checkpoint_folder: FolderOf):
     spec = TinyGlm5(experts=Experts.FP8)
     checkpoint = make_checkpoint(spec)
@@ -202,6 +190,47 @@ def test_fp8_experts_load_and_have_no_kernel_on_the_cpu(checkpoint_folder: Folde
     assert differences(model.module, held) == {}
     with pytest.raises(ValueError, match="Unsupported FP8 MoE backend"):
         process_weights(model)
+
+
+apart_is_lost = pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="vLLM 0.33.0 drops a weight whose scale arrives in another call, or in the "
+    "same call behind lm_head.weight, without an error",
+)
+
+
+@apart_is_lost
+def test_weights_and_scales_in_two_calls_are_loaded(checkpoint_folder: FolderOf):
+    spec = TinyGlm5()
+    checkpoint = make_checkpoint(spec)
+    calls: tuple[list, list] = ([], [])
+    for name, tensor in checkpoint.weights:
+        calls[name.endswith("_scale_inv")].append((name, tensor))
+
+    model = load_from_stream(spec, checkpoint_folder(spec), calls)
+
+    expected = expected_parameters(spec, checkpoint)
+    assert differences(model.module, expected) == {}
+
+
+@apart_is_lost
+def test_weight_and_scale_in_two_shards_are_loaded(tmp_path: Path):
+    spec = TinyGlm5()
+    checkpoint = make_checkpoint(spec)
+    names = list(checkpoint.tensors)
+    scale = names.index("model.layers.1.self_attn.o_proj.weight_scale_inv")
+    # Of two shards, let the scale be first of the second. vLLM reads a shard in the
+    # order of names, so lm_head.weight comes before the scale.
+    half = len(names) // 2
+    order = names[scale + 1 : half + 1] + names[: scale + 1] + names[half + 1 :]
+    assert order.index(names[scale]) == half
+    tensors = {name: checkpoint.tensors[name] for name in order}
+
+    model = load_from_disk(spec, write_checkpoint(tmp_path, spec, tensors))
+
+    expected = expected_parameters(spec, checkpoint)
+    assert differences(model.module, expected) == {}
 
 
 @pytest.mark.parametrize("nope_pad", [-2, 1, 64])

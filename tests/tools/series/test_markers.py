@@ -7,6 +7,7 @@ import pytest
 from tests.tools.series.merging import fault, merged
 
 UPSTREAM = "def f():\n    x()\n"
+NAMES = "by their own names: from series import replacing, before, after, removed"
 EDIT = 'def f():\n    with after("x()"):\n        y()\n'
 
 
@@ -33,18 +34,21 @@ def test_the_markers_import_is_not_merged():
         ),
         (
             f"from series import after, instead_of\n{EDIT}",
-            "line 1 is `from series import after, instead_of`; import markers by their "
-            "own names: from series import replacing, before, after, removed",
+            "line 1 is `from series import after, instead_of`; import markers at the "
+            f"top, {NAMES}",
         ),
         (
             "from series import after as below\n",
-            "line 1 is `from series import after as below`; import markers by their "
-            "own names: from series import replacing, before, after, removed",
+            "line 1 is `from series import after as below`; import markers at the "
+            f"top, {NAMES}",
         ),
         (
             "import series\n",
-            "line 1 is `import series`; import markers by their own names: from series "
-            "import replacing, before, after, removed",
+            f"line 1 is `import series`; import markers at the top, {NAMES}",
+        ),
+        (
+            f"if TYPE_CHECKING:\n    from series import after\n\n{EDIT}",
+            f"line 2 is `from series import after`; import markers at the top, {NAMES}",
         ),
     ],
 )

@@ -122,7 +122,7 @@ def test_blocks_are_checked_even_if_the_signature_differs():
         'def f(b):\n    with after("missing"):\n        x()\n',
     )
 
-    assert [message[:20] for message in found] == [
-        "f: signature (b) dif",
-        "f: 'missing': matche",
+    assert [message[:21] for message in found] == [
+        "f: signature (b) diff",
+        "f: 'missing': matched",
     ]
