@@ -64,7 +64,7 @@ def quantization_process() -> Iterator[None]:
     from vllm import _custom_ops as ops
     from vllm.config import VllmConfig, set_current_vllm_config
 
-    config = VllmConfig()
+    config: Any = VllmConfig()
     config.model_config = SimpleNamespace(dtype=torch.bfloat16)
     with (
         tensor_parallel_group(),

@@ -58,7 +58,7 @@ def make_linear(
 
     imported = import_module(module)
 
-    def get_quant_method(layer: torch.nn.Module, prefix: str) -> Any:
+    def get_quant_method(layer: Any, prefix: str) -> Any:
         made = make(imported)
         if module.startswith(CT):
             layer.scheme, made = made, _method("compressed_tensors.compressed_tensors")
@@ -69,15 +69,16 @@ def make_linear(
     def choose(*args: Any, **kwargs: Any) -> Any:
         return kernel()
 
+    config: Any = SimpleNamespace(
+        get_quant_method=get_quant_method, online_quantization_config=None
+    )
     with mock.patch.object(imported, chooser, choose):
         return MergedColumnParallelLinear(
             INPUT_SIZE,
             OUTPUT_SIZES,
             bias=False,
             params_dtype=torch.bfloat16,
-            quant_config=SimpleNamespace(
-                get_quant_method=get_quant_method, online_quantization_config=None
-            ),
+            quant_config=config,
             prefix="mlp.gate_up_proj",
         )
 
@@ -155,12 +156,15 @@ def mp_kernel(name: str) -> type:
 
 def make_attention(method: str, kv_cache_dtype: str) -> torch.nn.Module:
     """An attention layer, as far as its scales go."""
-    attention = import_module("vllm.model_executor.layers.attention.attention")
+    from vllm.model_executor.layers.attention import attention
+    from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+
     module, _, kind = method.rpartition(".")
 
-    class Attention(torch.nn.Module, attention.AttentionLayerBase):
+    class Attention(torch.nn.Module, AttentionLayerBase):
         num_kv_heads = 1
-        get_attn_backend = get_kv_cache_spec = None
+        get_attn_backend: Any = None
+        get_kv_cache_spec: Any = None
 
         def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
             """Nothing but the quantization method's: it has no backend."""
@@ -169,12 +173,12 @@ def make_attention(method: str, kv_cache_dtype: str) -> torch.nn.Module:
         return getattr(import_module(f"{QUANTIZATION}.{module}"), kind)(config)
 
     scheme = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True}
-    config = SimpleNamespace(
+    config: Any = SimpleNamespace(
         get_quant_method=get_quant_method,
         online_quantization_config=None,
         kv_cache_scheme=scheme,
     )
-    layer = Attention()
+    layer: Any = Attention()
     layer.kv_cache_dtype = kv_cache_dtype
     attention._init_kv_cache_quant(layer, config, "attn")
     return layer

@@ -55,7 +55,7 @@ def convert(name: str) -> tuple[dict[str, Value | None], list[str]]:
     kernel = make_kernel("nvfp4.humming", "HummingNvFp4LinearKernel", config)
     getattr(layer, "scheme", layer.quant_method).kernel = kernel
     schema = _Schema()
-    fakes = {
+    fakes: dict[str, Any] = {
         "BaseInputSchema": None,
         "BaseWeightSchema": SimpleNamespace(from_config=lambda config: schema),
         "HummingInputSchema": None,
