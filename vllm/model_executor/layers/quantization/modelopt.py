@@ -19,8 +19,6 @@ class KNvfp4Dynamic:
 
 
 class _DropInputScale:
-    """Interim: register then ignore a W4A16 checkpoint's on-disk input_scale."""
-
     def post_process(self, layer):
         with replacing("del layer.input_scale"):
             retire_parameter(layer, "input_scale")
