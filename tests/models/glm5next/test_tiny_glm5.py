@@ -158,7 +158,9 @@ def test_every_parameter_of_a_built_model_shows_as_unloaded(
     spec = TinyGlm5(Architecture.MULTIMODAL)
     module = build(spec, checkpoint_folder(spec)).module
 
-    assert unloaded_parameters(module) == [name for name, _ in module.named_parameters()]
+    assert unloaded_parameters(module) == [
+        name for name, _ in module.named_parameters()
+    ]
 
 
 def test_differences_counts_what_differs_and_what_is_poisoned():
