@@ -62,6 +62,12 @@ def _differences(
     return [name for name in expected if actual.get(name) != expected[name]]
 
 
+def _assert_equal(again: Outcome, first: Outcome) -> None:
+    assert again.losses == []
+    assert again.live == first.live
+    assert _differences(again.values, first.values) == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_loaded_parameters_survive(name: str):
     assert run(name).losses == []
@@ -88,10 +94,7 @@ def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
     load(layer, loaded)
     process(layer, case)
 
-    again = outcome(layer, loaded)
-    assert again.losses == []
-    assert again.live == first.live
-    assert _differences(again.values, first.values) == []
+    _assert_equal(outcome(layer, loaded), first)
 
 
 @pytest.mark.parametrize("name", IDEMPOTENT)
@@ -105,10 +108,7 @@ def test_processing_again_gives_the_same(name: str):
 
     process(layer, case)
 
-    again = outcome(layer, loaded)
-    assert again.losses == []
-    assert again.live == first.live
-    assert _differences(again.values, first.values) == []
+    _assert_equal(outcome(layer, loaded), first)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -126,10 +126,7 @@ def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
         load(layer, loaded)
         finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
-    again = outcome(layer, loaded)
-    assert again.losses == []
-    assert again.live == first.live
-    assert _differences(again.values, first.values) == []
+    _assert_equal(outcome(layer, loaded), first)
 
 
 def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
