@@ -12,7 +12,7 @@ from tools.series.apply import apply
 from tools.series.base import Sources, load_pin
 from tools.series.check import check
 from tools.series.compose import write_tree
-from tools.series.diff import unified_diff
+from tools.series.diff import selected, unified_diff
 from tools.series.export import export
 from tools.series.installed import Installed
 from tools.series.overlay import Overlay, load_overlay
@@ -60,7 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     compose.add_argument("folder", type=Path, help="absent or empty")
     verbs.add_parser("apply", help="merge into the vLLM installed here")
     verbs.add_parser("revert", help="undo apply: the installed bytes come back")
-    verbs.add_parser("diff", help="print the unified diff against upstream")
+    diff = verbs.add_parser("diff", help="print the unified diff against upstream")
+    diff.add_argument("paths", nargs="*", help="files or folders; all by default")
     exporter = verbs.add_parser("export", help="commit the series, one commit a patch")
     exporter.add_argument("checkout", type=Path, help="git checkout of the release")
     return parser
@@ -95,7 +96,7 @@ def _write(
     if options.verb == "export":
         titles = export(overlay, composed, sources, options.checkout)
         return "".join(f"committed: {title}\n" for title in titles)
-    return "".join(unified_diff(composed, sources))
+    return "".join(unified_diff(selected(composed, options.paths), sources))
 
 
 def _count(number: int, done: str, nothing: str) -> str:

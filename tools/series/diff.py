@@ -5,8 +5,37 @@
 import difflib
 import io
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from tools.series.base import Sources
+from tools.series.problems import Problem, SeriesError
+
+
+def selected(composed: dict[str, str], paths: list[str]) -> dict[str, str]:
+    """The merged files at or below some paths; all of them if no path is given.
+
+    Args:
+        composed: The merged files, by path.
+        paths: Files or folders, relative to the repository's root.
+
+    Raises:
+        SeriesError: A path names no file of the series.
+    """
+    chosen: dict[str, str] = {}
+    problems = []
+    for path in map(PurePosixPath, paths):
+        below = {
+            file: text
+            for file, text in composed.items()
+            if PurePosixPath(file).is_relative_to(path)
+        }
+        if not below:
+            message = "is no file or folder of the series; expected one under vllm/"
+            problems.append(Problem(str(path), message))
+        chosen |= below
+    if problems:
+        raise SeriesError(*problems)
+    return chosen if paths else composed
 
 
 def unified_diff(composed: dict[str, str], sources: Sources) -> Iterator[str]:

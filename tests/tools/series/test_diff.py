@@ -54,3 +54,26 @@ def test_git_apply_gives_the_composed_tree(
     )
 
     assert tree(tmp_path / "applied") == tree(tmp_path / "composed")
+
+
+def test_only_what_is_named_is_printed(
+    series: FakeSeries, capsys: pytest.CaptureFixture
+):
+    assert series.run("diff", "vllm/kernels/") == 0
+    of_folder = capsys.readouterr().out
+    assert series.run("diff") == 0
+    of_all = capsys.readouterr().out
+
+    assert of_folder in of_all
+    assert "vllm/kernels/fast/gemm.py" in of_folder
+    assert "vllm/ops.py" in of_all
+    assert "vllm/ops.py" not in of_folder
+
+
+def test_a_path_that_the_series_does_not_have_is_refused(
+    series: FakeSeries, capsys: pytest.CaptureFixture
+):
+    assert series.run("diff", "vllm/absent.py") == 1
+    assert "vllm/absent.py: is no file or folder of the series" in (
+        capsys.readouterr().err
+    )

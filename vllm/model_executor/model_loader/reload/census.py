@@ -28,10 +28,8 @@ from .tensor_walk import FoundTensor, TensorKind, walk_tensors
 
 __all__ = ["RUNTIME_STATE", "Census", "TensorRecord", "take_census"]
 
-RUNTIME_STATE = ("handler_tensor", "kv_cache", "topk_indices_buffer")
-"""Attributes whose addresses matter and whose contents do not: requests write to them,
-or, as in oneDNN's `handler_tensor`, they hold a pointer of the process.
-"""
+RUNTIME_STATE = ("kv_cache", "topk_indices_buffer")
+"""Attributes that requests write to: their addresses matter, their contents do not."""
 
 _KINDS: tuple[TensorKind, ...] = get_args(TensorKind)
 _PLURALS: dict[TensorKind, str] = {
