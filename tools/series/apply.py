@@ -46,7 +46,7 @@ def _wanted(
 ) -> dict[str, bytes | None]:
     differing = _differing(sources, installed)
     wanted: dict[str, bytes | None] = {}
-    for path in {*composed, *differing, *installed.applied.hashes}:
+    for path in sorted({*composed, *differing, *installed.applied.hashes}):
         if path in composed:
             wanted[path] = composed[path].encode()
         else:

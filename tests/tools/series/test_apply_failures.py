@@ -78,7 +78,7 @@ def test_after_a_failed_rollback_revert_and_apply_still_work(
 ):
     before = tree(series.site)
     original = os.replace
-    monkeypatch.setattr(os, "replace", _Replace(4, 9, OSError(5, "I/O error")))
+    monkeypatch.setattr(os, "replace", _Replace(5, 9, OSError(5, "I/O error")))
     assert series.run("apply") == 1
     assert capsys.readouterr().err == (
         "vllm: cannot be written: [Errno 5] I/O error; run revert\n"
