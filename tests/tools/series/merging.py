@@ -11,6 +11,27 @@ from tools.series.style import tidy
 
 FILE = "vllm/module.py"
 
+UPSTREAM = """\
+# licence
+
+import os
+
+
+class Shape:
+    sides = 0
+
+    def area(self):
+        return os.name  # a remark
+
+
+def double(x):
+    return 2 * x
+
+
+def halve(x):
+    return x / 2
+"""
+
 
 def merged(upstream: str, delta: str) -> str:
     """The merged and formatted text; fails where there is a fault.

@@ -4,28 +4,7 @@
 
 import pytest
 
-from tests.tools.series.merging import fault, faults
-
-UPSTREAM = """\
-# licence
-
-import os
-
-
-class Shape:
-    sides = 0
-
-    def area(self):
-        return os.name  # a remark
-
-
-def double(x):
-    return 2 * x
-
-
-def halve(x):
-    return x / 2
-"""
+from tests.tools.series.merging import UPSTREAM, fault, faults
 
 
 def test_overloads_for_an_upstream_function_are_refused():

@@ -2,28 +2,7 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Definitions that share a name or a class: accessors, overloads, removals."""
 
-from tests.tools.series.merging import expect, merged
-
-UPSTREAM = """\
-# licence
-
-import os
-
-
-class Shape:
-    sides = 0
-
-    def area(self):
-        return os.name  # a remark
-
-
-def double(x):
-    return 2 * x
-
-
-def halve(x):
-    return x / 2
-"""
+from tests.tools.series.merging import UPSTREAM, expect, merged
 
 
 def test_accessors_of_a_property_are_told_apart():
