@@ -25,6 +25,7 @@ from tests.quantization.keep_param_layers import (
     mxfp4_kernel,
     nvfp4_kernel,
 )
+from tests.quantization.keep_param_moe_cases import moe_cases
 
 
 def _compressed(
@@ -217,6 +218,7 @@ def cases() -> dict[str, Case]:
             "is_aiter_found_and_supported",
             lambda: False,
         ),
+        **moe_cases(),
     }
 
 

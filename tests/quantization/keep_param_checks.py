@@ -13,6 +13,11 @@ import torch
 
 from tests.quantization.keep_param_cases import cases
 from tests.quantization.keep_param_layers import Case
+from tests.quantization.keep_param_moe_layers import (
+    expert_shards,
+    moe_operators,
+    tensors_of_experts,
+)
 from tests.tensor_parallel import tensor_parallel_group
 
 SEED = 0
@@ -65,8 +70,11 @@ def quantization_process() -> Iterator[None]:
     from vllm.config import VllmConfig, set_current_vllm_config
 
     config: Any = VllmConfig()
-    config.model_config = SimpleNamespace(dtype=torch.bfloat16)
+    config.model_config = SimpleNamespace(
+        dtype=torch.bfloat16, hf_config=SimpleNamespace()
+    )
     with (
+        moe_operators(),
         tensor_parallel_group(),
         set_current_vllm_config(config),
         mock.patch.object(ops, "gptq_marlin_repack", _repack),
@@ -112,15 +120,22 @@ def load(layer: torch.nn.Module, names: Iterable[str]) -> None:
     params = dict(layer.named_parameters())
     for name in names:
         param = params[name]
+        if param.numel() == 0:
+            continue  # A placeholder that no loader writes.
         loader = getattr(param, "weight_loader", default_weight_loader)
-        for arguments in _shards(layer, param, generator):
+        for arguments in _shards(layer, name, param, generator):
             loader(param, *arguments)
 
 
 def _shards(
-    layer: torch.nn.Module, param: torch.Tensor, generator: torch.Generator
+    layer: torch.nn.Module, name: str, param: torch.Tensor, generator: torch.Generator
 ) -> Iterator[tuple[Any, ...]]:
     """The checkpoint's tensors for a parameter, with the shard each is for."""
+    if hasattr(layer, "moe_config"):
+        yield from expert_shards(
+            layer, name, param, lambda *what: _random(*what, generator)
+        )
+        return
     sizes = getattr(layer, "output_sizes", None)
     if sizes is None:
         yield (_random(param.shape, param.dtype, generator),)
@@ -188,6 +203,8 @@ def _losses(layer: torch.nn.Module, name: str, loaded: Loaded) -> Iterator[str]:
     elif now.untyped_storage().nbytes() < loaded.nbytes:
         yield "has a smaller storage"
     storage = loaded.param.untyped_storage().data_ptr()
+    if storage == 0:
+        return  # Empty tensors share nothing.
     for other_name, other in layer._parameters.items():
         if other is None or other is loaded.param:
             continue
@@ -199,8 +216,9 @@ def _live_names(layer: torch.nn.Module) -> set[str]:
     try:
         from vllm.model_executor.utils import kernel_parameters
     except ImportError:
-        params = layer.named_parameters()
-        return {name for name, param in params if param.numel() > 0}
+        params = layer._parameters.items()
+        names = {id(p): name for name, p in params if p is not None and p.numel() > 0}
+        return set(names.values())  # The last name is the one that kernels read.
     return set(kernel_parameters(layer))
 
 
@@ -222,6 +240,8 @@ def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
                 found = value_of(torch.as_tensor(value))
                 if found is not None:
                     yield prefix + name, found
+    for name, tensor in tensors_of_experts(layer.quant_method):
+        yield name, value_of(tensor)
     for name in ("kernel.", "fp8_linear.", "linear_kernel."):
         yield from _read_by(layer, holders[name])
 
