@@ -141,13 +141,20 @@ def expert_shards(
         elif shape not in ([], [2]):
             transposed = len(shape) > 1 and getattr(param, "is_transposed", False)
             shape[int(transposed)] //= 2
-    shared = name.endswith("input_scale") and param.ndim == 1
+    if _is_one_for_gate_and_up(layer, name, param):
+        del shards[1:]  # A second load would write it again.
     for expert in range(param.shape[0]):
-        tensor = random(shape, param.dtype)
         for shard in shards:
-            yield _as_in_checkpoint(layer, tensor), name, shard, expert
-            if not shared:  # Gate and up have one input, and one scale for it.
-                tensor = random(shape, param.dtype)
+            tensor = _as_in_checkpoint(layer, random(shape, param.dtype))
+            yield tensor, name, shard, expert
+
+
+def _is_one_for_gate_and_up(
+    layer: torch.nn.Module, name: str, param: torch.Tensor
+) -> bool:
+    """Whether the loader writes all that an expert has of a parameter at once."""
+    apart = "ModelOpt" in type(layer.quant_method).__name__ and param.ndim == 2
+    return "weight_shape" in name or ("input_scale" in name and not apart)
 
 
 def _as_in_checkpoint(layer: torch.nn.Module, tensor: torch.Tensor) -> torch.Tensor:

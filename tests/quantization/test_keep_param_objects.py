@@ -39,6 +39,8 @@ IDEMPOTENT = [
     "modelopt-nvfp4",
     "modelopt-nvfp4-a16",
     "quark-nvfp4",
+    "moe-ct-nvfp4",
+    "moe-quark-int8-channel",
 ]
 """Cases in which all that is consumed is kept as it was loaded."""
 
@@ -138,6 +140,10 @@ def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
         "ct-int8-triton-static",
         "ct-int8-triton-asymmetric",
         "ct-int8-triton-dynamic",
+        "moe-awq-marlin",
+        "moe-gptq-marlin",
+        "moe-wna16",
+        "moe-ct-wna16-marlin",
     }
 
 

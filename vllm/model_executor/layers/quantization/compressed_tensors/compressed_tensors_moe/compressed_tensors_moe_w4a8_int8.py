@@ -20,7 +20,9 @@ class CompressedTensorsW4A8Int8MoEMethod:
         params_dtype,
         **extra_weight_attrs,
     ):
-        with replacing("# Placeholders for packed weights (will be replaced after packing)"):
+        with replacing(
+            "# Placeholders for packed weights (will be replaced after packing)"
+        ):
             # The packed weights take the place of the loaded ones, under both names.
             pass
         with replacing('layer.register_parameter("w13_weight_packed", $$$)'):
