@@ -3,10 +3,15 @@
 """Routed experts whose post-load processing renames, drops or shrinks parameters."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
-from tests.quantization.keep_param_layers import Case
+import torch
+
+from tests.quantization.keep_param_layers import QUANTIZATION, Case
 from tests.quantization.keep_param_moe_layers import (
     W4A8_CPU,
     W4A8_CUTLASS,
@@ -19,8 +24,11 @@ from tests.quantization.keep_param_moe_layers import (
     wna16,
 )
 
-_CT = "compressed_tensors.compressed_tensors_moe.compressed_tensors_moe_"
-_QUARK = "quark.quark_moe"
+_MOE = "compressed_tensors.compressed_tensors_moe.compressed_tensors_moe_"
+_CT = f"{QUANTIZATION}.{_MOE}"
+_QUARK = f"{QUANTIZATION}.quark.quark_moe"
+_MODELOPT = f"{QUANTIZATION}.modelopt"
+_MUSE_SPARK = "vllm.models.muse_spark.nvidia.muse_moe_runner"
 
 
 def _experts(
@@ -64,10 +72,10 @@ def _renamed() -> dict[str, Case]:
             f"{_CT}w4a8_mxfp4",
             lambda m, layer: m.CompressedTensorsW4A8Mxfp4MoEMethod(layer.moe_config),
             mxfp4("MARLIN", "select_deepseek_v4_mxfp4_moe_backend"),
-            choosing_module="mxfp4",
+            choosing_module=f"{QUANTIZATION}.mxfp4",
         ),
         "moe-inc-mxfp4": _experts(
-            "inc.schemes.inc_mxfp4_moe",
+            f"{QUANTIZATION}.inc.schemes.inc_mxfp4_moe",
             lambda m, layer: m.INCMxfp4MoEMethod(layer.moe_config),
             mxfp4("MARLIN"),
         ),
@@ -92,34 +100,78 @@ def _aliased() -> dict[str, Case]:
         return module.CompressedTensorsWNA16MoEMethod(weight, None, layer.moe_config)
 
     made = {
-        "moe-awq": ("auto_awq", awq),
-        "moe-gptq": ("auto_gptq", gptq),
+        "moe-awq": (f"{QUANTIZATION}.auto_awq", awq),
+        "moe-gptq": (f"{QUANTIZATION}.auto_gptq", gptq),
         "moe-ct-wna16": (f"{_CT}wna16", ct_wna16),
     }
-    triton = _experts("moe_wna16", moe_wna16, wna16("TRITON"))
-    return {"moe-wna16": triton} | {
+
+    def ark(module: Any, layer: Any) -> Any:
+        package = f"{QUANTIZATION}.moe_wna16"
+        config = import_module(package).MoeWNA16Config(
+            "gptq", 4, 64, False, False, None, {}
+        )
+        with mock.patch(f"{QUANTIZATION}.inc.schemes.inc_ark_ops.get_ark_state", _ark):
+            return module.INCARKWNA16MoEMethod(config, layer.moe_config)
+
+    triton = wna16("TRITON")
+    return {
+        "moe-wna16": _experts(f"{QUANTIZATION}.moe_wna16", moe_wna16, triton),
+        "moe-inc-ark": Case(
+            lambda: make_experts(
+                f"{QUANTIZATION}.inc.schemes.inc_wna16_moe",
+                ark,
+                triton,
+                choosing_module=f"{QUANTIZATION}.moe_wna16",
+            ),
+            _ark_operators,
+        ),
+    } | {
         f"{name}-{backend.lower()}": _experts(module, make, wna16(backend))
         for name, (module, make) in made.items()
         for backend in ("EMULATION", "MARLIN")
     }
 
 
+def _ark() -> tuple[bool, None, Any, None]:
+    """Stands in for the library of Intel's kernels: it prepares nothing."""
+    gemm = SimpleNamespace(prepare=lambda weight, scales, **rest: None)
+    library = SimpleNamespace(xpu_lib=object(), MoeSymmetricGemm=gemm)
+    return True, None, library, None
+
+
+def _ark_operators() -> AbstractContextManager[Any]:
+    operators = SimpleNamespace(remap_hidden_states=None, moe_gather=None)
+    return mock.patch.object(torch.ops, "_moe_C", operators)
+
+
 def _nvfp4_scales() -> dict[str, Case]:
+    config: Any = SimpleNamespace(
+        group_size=16,
+        quant_method="NVFP4",
+        get_name=lambda: "modelopt_fp4",
+        is_checkpoint_nvfp4_serialized=True,
+        moe_activation_override=None,
+    )
+
     def modelopt(module: Any, layer: Any) -> Any:
-        config: Any = SimpleNamespace(
-            group_size=16,
-            quant_method="NVFP4",
-            get_name=lambda: "modelopt_fp4",
-            is_checkpoint_nvfp4_serialized=True,
-            moe_activation_override=None,
-        )
         return module.ModelOptNvFp4FusedMoE(config, layer.moe_config)
+
+    def muse_spark(module: Any, layer: Any) -> Any:
+        """On Hopper, where it runs Marlin, with a hook that the runner gives it."""
+        hopper = classmethod(lambda platform, capability: True)
+        platform = type(module.current_platform)
+        with mock.patch.object(platform, "is_device_capability_family", hopper):
+            method = module.MuseSparkModelOptNvFp4FusedMoE(config, layer.moe_config)
+        method.muse_post_expert_finalize = None
+        return method
 
     def quark(module: Any, layer: Any) -> Any:
         return module.QuarkNvfp4MoEMethod(layer.moe_config, None, _keys().kNvfp4Dynamic)
 
-    made = {"modelopt": ("modelopt", modelopt), "quark": (_QUARK, quark)}
-    return {
+    marlin = nvfp4("MARLIN")
+    muse = _experts(_MUSE_SPARK, muse_spark, marlin, choosing_module=_MODELOPT)
+    made = {"modelopt": (_MODELOPT, modelopt), "quark": (_QUARK, quark)}
+    return {"moe-muse-spark-marlin": muse} | {
         f"moe-{name}-nvfp4{suffix}": _experts(module, make, nvfp4(backend))
         for name, (module, make) in made.items()
         for suffix, backend in (("", "EMULATION"), ("-marlin", "MARLIN"))
@@ -184,14 +236,35 @@ def _fp8_scales() -> dict[str, Case]:
             layer.moe_config, _keys().kMxfp4Static, _keys().kFp8StaticTensorSym
         )
 
+    def quark_int4(module: Any, layer: Any) -> Any:
+        with mock.patch.object(
+            module.rocm_aiter_ops, "is_fused_moe_enabled", lambda: True
+        ):
+            return module.QuarkW4A8Fp8MoEMethod(
+                layer.moe_config, _keys().kFp8StaticTensorSym
+            )
+
     triton = fp8("TRITON")
     return {
-        "moe-modelopt-fp8": _experts("modelopt", modelopt, triton),
-        "moe-fp8": _experts("fp8", plain, triton),
+        "moe-quark-int4-fp8": Case(
+            lambda: make_experts(_QUARK, quark_int4, triton), _aiter_shuffle
+        ),
+        "moe-modelopt-fp8": _experts(_MODELOPT, modelopt, triton),
+        "moe-fp8": _experts(f"{QUANTIZATION}.fp8", plain, triton),
         "moe-ct-fp8": _experts(f"{_CT}w8a8_fp8", compressed, triton),
         "moe-quark-fp8": _experts(_QUARK, quark, triton),
         "moe-quark-mxfp4-fp8": _experts(_QUARK, quark_mxfp4, mxfp4("EMULATION")),
     }
+
+
+def _aiter_shuffle() -> AbstractContextManager[Any]:
+    """Stands in for the ROCm operator: as many bytes, in another order."""
+    module = import_module("vllm._aiter_ops")
+    return mock.patch.object(
+        module.rocm_aiter_ops,
+        "shuffle_weights",
+        lambda *tensors: tuple(tensor.roll(1, 0) for tensor in tensors),
+    )
 
 
 def moe_cases() -> dict[str, Case]:

@@ -18,7 +18,6 @@ NUM_EXPERTS = 3
 HIDDEN_SIZE = 256
 INTERMEDIATE_SIZE = 256
 
-_QUANTIZATION = "vllm.model_executor.layers.quantization"
 _ORACLE = "vllm.model_executor.layers.fused_moe.oracle"
 
 
@@ -80,7 +79,7 @@ def make_experts(
     """The routed experts of a layer, with gate and up in one weight.
 
     Args:
-        module: Name of the module of the method, in the package of quantization.
+        module: Name of the module of the method.
         make: Makes the method, from the module and the layer.
         backend: What it chooses.
         choosing_module: The module that chooses, where it is another one.
@@ -88,8 +87,8 @@ def make_experts(
     """
     from vllm.model_executor.layers.fused_moe.layer import FusedMoEFactory
 
-    imported = import_module(f"{_QUANTIZATION}.{module}")
-    chooses = import_module(f"{_QUANTIZATION}.{choosing_module or module}")
+    imported = import_module(module)
+    chooses = import_module(choosing_module or module)
 
     def get_quant_method(layer: torch.nn.Module, prefix: str) -> Any:
         with mock.patch.object(chooses, backend.chooser, backend.choose):
@@ -159,7 +158,8 @@ def _is_one_for_gate_and_up(
 
 def _as_in_checkpoint(layer: torch.nn.Module, tensor: torch.Tensor) -> torch.Tensor:
     """Undoes what the weight loader of `MoeWNA16Method` does to GPTQ tensors."""
-    if type(layer.quant_method).__name__ != "MoeWNA16Method":
+    kinds = type(layer.quant_method).__mro__
+    if all(kind.__name__ != "MoeWNA16Method" for kind in kinds):
         return tensor
     if tensor.dtype == torch.uint8:
         tensor = tensor.view(torch.int32)
