@@ -24,6 +24,9 @@ SEED = 0
 STALE = 0x55
 """What every byte of a storage is before it is loaded again."""
 
+WORKSPACES = {"method.rows_per_expert"}
+"""Tensors that nobody has written before the first forward pass."""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -238,7 +241,7 @@ def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
         for name, value in held.items():
             if isinstance(value, (torch.Tensor, float)):
                 found = value_of(torch.as_tensor(value))
-                if found is not None:
+                if found is not None and prefix + name not in WORKSPACES:
                     yield prefix + name, found
     for name, tensor in tensors_of_experts(layer.quant_method):
         yield name, value_of(tensor)

@@ -143,6 +143,7 @@ def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
         "moe-awq-marlin",
         "moe-gptq-marlin",
         "moe-wna16",
+        "moe-inc-ark",
         "moe-ct-wna16-marlin",
     }
 
