@@ -13,6 +13,8 @@ class TritonInt8ScaledMMLinearKernel:
             inside="if self.config.input_symmetric: $$$",
         ):
             retire_parameter(layer, i_zp_name, missing_ok=True)
+        with replacing("setattr(layer, i_s_name, None)"):
+            retire_parameter(layer, i_s_name, missing_ok=True)
         with replacing(
             "setattr(layer, i_zp_name, None)",
             follows="setattr(layer, i_s_name, None)",
