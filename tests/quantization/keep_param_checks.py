@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 
 from tests.quantization.keep_param_cases import cases
 from tests.quantization.keep_param_layers import Case
+from tests.quantization.keep_param_operators import operators
 from tests.tensor_parallel import tensor_parallel_group
 
 SEED = 0
@@ -61,7 +61,6 @@ class Outcome:
 @contextmanager
 def quantization_process() -> Iterator[None]:
     """What building and processing the layers needs; nests in no other."""
-    from vllm import _custom_ops as ops
     from vllm.config import VllmConfig, set_current_vllm_config
 
     config: Any = VllmConfig()
@@ -69,25 +68,9 @@ def quantization_process() -> Iterator[None]:
     with (
         tensor_parallel_group(),
         set_current_vllm_config(config),
-        mock.patch.object(ops, "gptq_marlin_repack", _repack),
-        mock.patch.object(ops, "scaled_fp8_quant", _quantize_fp8),
+        operators(),
     ):
         yield
-
-
-def _repack(b_q_weight: torch.Tensor, **arguments: Any) -> torch.Tensor:
-    """Stands in for the CUDA operator: as many bytes, in another order and shape."""
-    rows, columns = b_q_weight.shape
-    return b_q_weight.flip(0).reshape(rows // 2, columns * 2).contiguous()
-
-
-def _quantize_fp8(
-    tensor: torch.Tensor, scale: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the CUDA operator computes, up to rounding."""
-    bound = torch.finfo(torch.float8_e4m3fn).max
-    scaled = (tensor.float() / scale).clamp(-bound, bound)
-    return scaled.to(torch.float8_e4m3fn), scale
 
 
 def loaded_parameters(layer: torch.nn.Module) -> dict[str, Loaded]:

@@ -75,10 +75,10 @@ def test_loaded_parameters_survive(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_see_what_they_see_on_stock(name: str, stock: dict[str, Outcome]):
-    ours = run(name)
+    ours, renamed = run(name), cases()[name].renamed
 
-    assert ours.live == stock[name].live
-    assert _differences(ours.values, stock[name].values) == []
+    assert ours.live - renamed == stock[name].live - renamed
+    assert set(_differences(ours.values, stock[name].values)) <= renamed
 
 
 @pytest.mark.parametrize("name", NAMES)

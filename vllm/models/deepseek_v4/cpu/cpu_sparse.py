@@ -18,7 +18,9 @@ class DeepseekV4CPUAttention:
             wo_a._cpu_skip_gemm_dispatch = True
         with replacing("self._wo_a_packed"):
             packed
-        with replacing("# orig_pwal VNNI-repacks layer.weight/scale for ordinary-linear"):
+        with replacing(
+            "# orig_pwal VNNI-repacks layer.weight/scale for ordinary-linear"
+        ):
             pass
         with replacing("# use that _o_proj never needs -- free them, same pattern as"):
             pass

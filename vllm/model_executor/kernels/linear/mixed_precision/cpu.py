@@ -19,14 +19,14 @@ class CPUWNA16LinearKernel:
 
     def _process_gptq_weights_w4a8(self, layer):
         with replacing("replace_parameter(layer, self.w_zp_name, $$$)"):
-            packed_zp = torch.full(
-                (group_num, zp_output_size), _EIGHT_IN_EACH_NIBBLE, dtype=torch.int32
-            )
+            pass
         with replacing(
-            "packed_zp = getattr(layer, self.w_zp_name)",
+            "getattr(layer, self.w_zp_name)",
             follows="replace_parameter(layer, self.w_zp_name, $$$)",
         ):
-            pass
+            torch.full(
+                (group_num, zp_output_size), _EIGHT_IN_EACH_NIBBLE, dtype=torch.int32
+            )
         with replacing("packed_weight.data = blocked_w"):
             replace_parameter(layer, self.w_q_name, blocked_w)
         with replacing("scales.data = blocked_s"):

@@ -29,8 +29,8 @@ class ZentorchWNA16LinearKernel:
             pass
         with replacing("setattr(layer, self.w_zp_name, None)"):
             retire_parameter(layer, self.w_zp_name, missing_ok=True)
-        with replacing("zp_param = ($$$)"):
-            zp_param = get_live_param(layer, self.w_zp_name or "")
+        with replacing("getattr(layer, self.w_zp_name, None) if $NAMED else None"):
+            get_live_param(layer, self.w_zp_name or "")
         with replacing("layer._zentorch_woq_packed = repacked.t()"):
             pass
         with replacing("layer._zentorch_woq_scale = $VALUE"):
