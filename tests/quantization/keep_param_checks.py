@@ -105,7 +105,7 @@ def _shards(
 ) -> Iterator[tuple[Any, ...]]:
     """The checkpoint's tensors for a parameter, with the shard each is for."""
     sizes = getattr(layer, "output_sizes", None)
-    if sizes is None:
+    if sizes is None or type(param) is torch.nn.Parameter:
         yield (_random(param.shape, param.dtype, generator),)
         return
     per_shard = type(param).__name__ == "PerTensorScaleParameter"
