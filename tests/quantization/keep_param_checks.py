@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Loads and processes a layer, and tells what became of its loaded parameters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -49,7 +49,7 @@ class Outcome:
         values: Tensors and numbers that a forward pass can read, by name. None is what
             a kernel asks for and does not get.
         live: Names of the parameters that are left for the kernel.
-        nbytes: Bytes of the storages that the layer's parameters and buffers hold.
+        nbytes: Bytes of the storages that the layer, its method and its kernel hold.
     """
 
     losses: list[str]
@@ -147,9 +147,10 @@ def process(layer: torch.nn.Module, case: Case) -> None:
 def outcome(layer: torch.nn.Module, loaded: dict[str, Loaded]) -> Outcome:
     """What post-load processing made of the layer."""
     storages = {}
-    for tensor in (*layer.parameters(), *layer.buffers()):
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
+    for _, held in _held(layer):
+        if isinstance(held, torch.Tensor):
+            storage = held.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
     return Outcome(
         losses=[
             f"{name} {loss}"
@@ -189,6 +190,28 @@ def _live_names(layer: torch.nn.Module) -> set[str]:
 
 def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
     """Everything that the layer, its method and its kernel hold."""
+    for name, held in _held(layer):
+        found = value_of(torch.as_tensor(held))
+        if found is not None:
+            yield name, found
+    for prefix, holder in _holders(layer).items():
+        if prefix not in ("", "method.", "scheme."):
+            yield from _read_by(layer, holder)
+
+
+def _held(layer: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor | float]]:
+    """The tensors and numbers, by who holds them and under which name."""
+    for prefix, holder in _holders(layer).items():
+        held = {**vars(holder)} if holder is not None else {}
+        for group in ("_parameters", "_buffers"):
+            held |= held.pop(group, {})
+        for name, value in held.items():
+            if isinstance(value, (torch.Tensor, float)):
+                yield prefix + name, value
+
+
+def _holders(layer: torch.nn.Module) -> dict[str, Any]:
+    """The layer, its method, its scheme and its kernel, each by its prefix."""
     holders = {"": layer, "method.": layer.quant_method}
     for parent in (layer, layer.quant_method):
         for name in ("scheme", "kernel", "fp8_linear", "linear_kernel"):
@@ -196,17 +219,7 @@ def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
     scheme = holders["scheme."]
     for name in ("kernel", "fp8_linear", "linear_kernel"):
         holders[f"{name}."] = getattr(scheme, name, holders[f"{name}."])
-    for prefix, holder in holders.items():
-        held = {**vars(holder)} if holder is not None else {}
-        for group in ("_parameters", "_buffers"):
-            held |= held.pop(group, {})
-        for name, value in held.items():
-            if isinstance(value, (torch.Tensor, float)):
-                found = value_of(torch.as_tensor(value))
-                if found is not None:
-                    yield prefix + name, found
-    for name in ("kernel.", "fp8_linear.", "linear_kernel."):
-        yield from _read_by(layer, holders[name])
+    return holders
 
 
 def _read_by(layer: torch.nn.Module, kernel: Any) -> Iterator[tuple[str, Value | None]]:
@@ -245,7 +258,11 @@ def run(name: str) -> Outcome:
     return outcome(layer, loaded)
 
 
-def run_all() -> dict[str, Outcome]:
-    """`run` for every case; for a process in which no other test runs."""
+def run_all(keep: Callable[[Outcome], Any] = lambda outcome: outcome) -> dict[str, Any]:
+    """`run` for every case; for a process in which no other test runs.
+
+    Args:
+        keep: What to keep of each outcome; all of it by default.
+    """
     with quantization_process():
-        return {name: run(name) for name in cases()}
+        return {name: keep(run(name)) for name in cases()}

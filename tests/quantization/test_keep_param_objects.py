@@ -42,6 +42,18 @@ IDEMPOTENT = [
 ]
 """Cases in which all that is consumed is kept as it was loaded."""
 
+HOLDING_MORE = {
+    *(name for name in NAMES if name.startswith("kv-")),
+    *(name for name in NAMES if name.startswith("gptq-")),
+    *(name for name in NAMES if name.startswith("inc-") and name != "inc-mxfp4"),
+    *(name for name in NAMES if name.startswith("ct-w4a8-int-")),
+    "ct-int8-zentorch",
+    "ct-w8a16-channel-static",
+    "fbgemm-marlin",
+    "wNa8o8-int4",
+}
+"""Cases that hold over 0.1 % more than stock: the document of the lifecycle says why."""
+
 
 @pytest.fixture(scope="session")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
@@ -129,6 +141,14 @@ def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
         finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
     _assert_equal(outcome(layer, loaded), first)
+
+
+def test_no_other_layer_holds_a_thousandth_more_than_on_stock(
+    stock: dict[str, Outcome],
+):
+    more = {n for n in NAMES if run(n).nbytes > 1.001 * stock[n].nbytes}
+
+    assert more == HOLDING_MORE
 
 
 def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
