@@ -52,7 +52,7 @@ HOLDING_MORE = {
     "fbgemm-marlin",
     "wNa8o8-int4",
 }
-"""Cases that hold over 0.1 % more than stock: the document of the lifecycle says why."""
+"""Cases that hold over 0.1 % more than stock, each for a reason in the documents."""
 
 
 @pytest.fixture(scope="session")
