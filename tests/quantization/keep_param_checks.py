@@ -2,12 +2,11 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Loads and processes a layer, and tells what became of its loaded parameters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 
@@ -18,6 +17,7 @@ from tests.quantization.keep_param_moe_layers import (
     moe_operators,
     tensors_of_experts,
 )
+from tests.quantization.keep_param_operators import operators
 from tests.tensor_parallel import tensor_parallel_group
 
 SEED = 0
@@ -57,7 +57,7 @@ class Outcome:
         values: Tensors and numbers that a forward pass can read, by name. None is what
             a kernel asks for and does not get.
         live: Names of the parameters that are left for the kernel.
-        nbytes: Bytes of the storages that the layer's parameters and buffers hold.
+        nbytes: Bytes of the storages that the layer, its method and its kernel hold.
     """
 
     losses: list[str]
@@ -69,7 +69,6 @@ class Outcome:
 @contextmanager
 def quantization_process() -> Iterator[None]:
     """What building and processing the layers needs; nests in no other."""
-    from vllm import _custom_ops as ops
     from vllm.config import VllmConfig, set_current_vllm_config
 
     config: Any = VllmConfig()
@@ -80,25 +79,9 @@ def quantization_process() -> Iterator[None]:
         moe_operators(),
         tensor_parallel_group(),
         set_current_vllm_config(config),
-        mock.patch.object(ops, "gptq_marlin_repack", _repack),
-        mock.patch.object(ops, "scaled_fp8_quant", _quantize_fp8),
+        operators(),
     ):
         yield
-
-
-def _repack(b_q_weight: torch.Tensor, **arguments: Any) -> torch.Tensor:
-    """Stands in for the CUDA operator: as many bytes, in another order and shape."""
-    rows, columns = b_q_weight.shape
-    return b_q_weight.flip(0).reshape(rows // 2, columns * 2).contiguous()
-
-
-def _quantize_fp8(
-    tensor: torch.Tensor, scale: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the CUDA operator computes, up to rounding."""
-    bound = torch.finfo(torch.float8_e4m3fn).max
-    scaled = (tensor.float() / scale).clamp(-bound, bound)
-    return scaled.to(torch.float8_e4m3fn), scale
 
 
 def loaded_parameters(layer: torch.nn.Module) -> dict[str, Loaded]:
@@ -140,7 +123,7 @@ def _shards(
         )
         return
     sizes = getattr(layer, "output_sizes", None)
-    if sizes is None:
+    if sizes is None or type(param) is torch.nn.Parameter:
         yield (_random(param.shape, param.dtype, generator),)
         return
     per_shard = type(param).__name__ == "PerTensorScaleParameter"
@@ -182,9 +165,10 @@ def process(layer: torch.nn.Module, case: Case) -> None:
 def outcome(layer: torch.nn.Module, loaded: dict[str, Loaded]) -> Outcome:
     """What post-load processing made of the layer."""
     storages = {}
-    for tensor in (*layer.parameters(), *layer.buffers()):
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
+    for _, held in _held(layer):
+        if isinstance(held, torch.Tensor):
+            storage = held.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
     return Outcome(
         losses=[
             f"{name} {loss}"
@@ -227,6 +211,30 @@ def _live_names(layer: torch.nn.Module) -> set[str]:
 
 def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
     """Everything that the layer, its method and its kernel hold."""
+    for name, held in _held(layer):
+        found = value_of(torch.as_tensor(held))
+        if found is not None and name not in WORKSPACES:
+            yield name, found
+    for name, tensor in tensors_of_experts(layer.quant_method):
+        yield name, value_of(tensor)
+    for prefix, holder in _holders(layer).items():
+        if prefix not in ("", "method.", "scheme."):
+            yield from _read_by(layer, holder)
+
+
+def _held(layer: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor | float]]:
+    """The tensors and numbers, by who holds them and under which name."""
+    for prefix, holder in _holders(layer).items():
+        held = {**vars(holder)} if holder is not None else {}
+        for group in ("_parameters", "_buffers"):
+            held |= held.pop(group, {})
+        for name, value in held.items():
+            if isinstance(value, (torch.Tensor, float)):
+                yield prefix + name, value
+
+
+def _holders(layer: torch.nn.Module) -> dict[str, Any]:
+    """The layer, its method, its scheme and its kernel, each by its prefix."""
     holders = {"": layer, "method.": layer.quant_method}
     for parent in (layer, layer.quant_method):
         for name in ("scheme", "kernel", "fp8_linear", "linear_kernel"):
@@ -234,19 +242,7 @@ def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
     scheme = holders["scheme."]
     for name in ("kernel", "fp8_linear", "linear_kernel"):
         holders[f"{name}."] = getattr(scheme, name, holders[f"{name}."])
-    for prefix, holder in holders.items():
-        held = {**vars(holder)} if holder is not None else {}
-        for group in ("_parameters", "_buffers"):
-            held |= held.pop(group, {})
-        for name, value in held.items():
-            if isinstance(value, (torch.Tensor, float)):
-                found = value_of(torch.as_tensor(value))
-                if found is not None and prefix + name not in WORKSPACES:
-                    yield prefix + name, found
-    for name, tensor in tensors_of_experts(layer.quant_method):
-        yield name, value_of(tensor)
-    for name in ("kernel.", "fp8_linear.", "linear_kernel."):
-        yield from _read_by(layer, holders[name])
+    return holders
 
 
 def _read_by(layer: torch.nn.Module, kernel: Any) -> Iterator[tuple[str, Value | None]]:
@@ -285,7 +281,11 @@ def run(name: str) -> Outcome:
     return outcome(layer, loaded)
 
 
-def run_all() -> dict[str, Outcome]:
-    """`run` for every case; for a process in which no other test runs."""
+def run_all(keep: Callable[[Outcome], Any] = lambda outcome: outcome) -> dict[str, Any]:
+    """`run` for every case; for a process in which no other test runs.
+
+    Args:
+        keep: What to keep of each outcome; all of it by default.
+    """
     with quantization_process():
-        return {name: run(name) for name in cases()}
+        return {name: keep(run(name)) for name in cases()}
