@@ -49,8 +49,8 @@ class HummingLinearMethod:
             inside="if not is_humming_weight or not is_humming_input: $$$",
         ):
             pass
-        with replacing("source_tensors = layer.state_dict()"):
-            source_tensors = sources
+        with replacing("layer.state_dict()", inside="source_tensors = $$$"):
+            sources
         with replacing(
             "for name, _ in $$$: $$$", inside="if force_requant and $$$: $$$"
         ):
@@ -61,8 +61,8 @@ class HummingLinearMethod:
             inside="if force_requant and $$$: $$$",
         ):
             pass
-        with replacing("source_tensors = dict(layer.named_parameters())"):
-            source_tensors = sources
+        with replacing("dict(layer.named_parameters())"):
+            sources
         with replacing(
             "for name, _ in $$$: delattr(layer, name)",
             follows='if "bias" in tensors: $$$',
@@ -70,15 +70,15 @@ class HummingLinearMethod:
             replace_converted(layer, tensors)
         with replacing(
             "for name, tensor in tensors.items(): $$$",
-            follows="for name, _ in list(layer.named_parameters()): delattr(layer, name)",
+            follows="for name, _ in $$$: delattr(layer, name)",
             outside="if not is_humming_weight or not is_humming_input: $$$",
         ):
             self.kernel_weight_schema = self.weight_schema
             self.weight_schema, self.input_schema = checkpoint_schemas
 
     def apply(self, layer, x, bias=None):
-        with replacing("output = _hm.humming_forward($$$)"):
-            output = _hm.humming_forward(
+        with replacing("_hm.humming_forward($$$)"):
+            _hm.humming_forward(
                 self.layer_config,
                 inputs=flatten_inputs,
                 bias=getattr(layer, "zero_bias" if bias is None else "bias", None),

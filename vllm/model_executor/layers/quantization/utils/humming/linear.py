@@ -64,8 +64,8 @@ def apply_humming_linear(
         get_live_param(layer, "input_scale")
     with replacing('getattr(layer, "input_scale_2", None)'):
         get_live_param(layer, "input_scale_2")
-    with replacing("output = humming_forward($$$)"):
-        output = humming_forward(
+    with replacing("humming_forward($$$)"):
+        humming_forward(
             layer_config,
             inputs=flatten_inputs,
             bias=getattr(layer, "zero_bias" if skip_bias_add else "bias", None),

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
+from typing import TYPE_CHECKING
+
+import torch
 from series import replacing
 
 from vllm.model_executor.layers.quantization.utils.humming.parameters import (
     checkpoint_parameters,
-    kernel_operands,
+    expert_operands,
     live_parameters,
     replace_converted,
 )
 from vllm.model_executor.utils import get_live_param
+
+if TYPE_CHECKING:
+    from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 
 
 def get_humming_moe_quant_config(
@@ -19,22 +25,13 @@ def get_humming_moe_quant_config(
     gemm1_beta=None,
     gemm1_clamp_limit=None,
 ):
-    with replacing("config = make_humming_moe_quant_config($$$)"):
-        w13 = kernel_operands(layer, "w13_")
-        w2 = kernel_operands(layer, "w2_")
-        config = make_humming_moe_quant_config(
+    with replacing("make_humming_moe_quant_config($$$)"):
+        make_humming_moe_quant_config(
             q_dtype,
             str(weight_schema.b_dtype),
             weight_group_shape,
             activation_group_shape,
-            w1_scale=w13["weight_scale"],
-            w1_gscale=w13["weight_scale_2"],
-            w1_zp=w13["zero_point"],
-            w1_bias=getattr(layer, "w13_bias", None),
-            w2_scale=w2["weight_scale"],
-            w2_gscale=w2["weight_scale_2"],
-            w2_zp=w2["zero_point"],
-            w2_bias=getattr(layer, "w2_bias", None),
+            **expert_operands(layer),
             gemm1_alpha=gemm1_alpha,
             gemm1_beta=gemm1_beta,
             gemm1_clamp_limit=gemm1_clamp_limit,
@@ -74,6 +71,13 @@ def _convert_sublayer_to_humming(
     num_experts,
     param_dtype,
 ):
-    with replacing("tensors = _extract_sublayer_tensors(layer, sublayer_name)"):
-        loaded = checkpoint_parameters(layer, sublayer_name + "_")
-        tensors = {name: param.detach() for name, param in loaded.items()}
+    with replacing("_extract_sublayer_tensors(layer, sublayer_name)"):
+        _loaded_sublayer_tensors(layer, sublayer_name)
+
+
+def _loaded_sublayer_tensors(
+    layer: "RoutedExperts", sublayer_name: str
+) -> dict[str, torch.Tensor]:
+    """The tensors of a sublayer that its conversion starts from."""
+    loaded = checkpoint_parameters(layer, sublayer_name + "_")
+    return {name: param.detach() for name, param in loaded.items()}

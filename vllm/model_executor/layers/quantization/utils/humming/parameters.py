@@ -91,11 +91,9 @@ def replace_converted(
             move_parameter(layer, targets[name], prefix + name)
         replace_parameter(layer, prefix + name, tensor)
     written = {id(layer._parameters[prefix + name]) for name in tensors}
-    for name, param in layer._parameters.items():
-        is_left = name.startswith(prefix) and id(param) not in written
-        if is_left and name.removeprefix(prefix) not in keep:
-            if get_live_param(layer, name) is not None:
-                retire_parameter(layer, name)
+    for name, param in live_parameters(layer, prefix).items():
+        if id(param) not in written and name not in keep:
+            retire_parameter(layer, prefix + name)
 
 
 def _targets(
@@ -125,18 +123,37 @@ def _apart(
     return tensor.clone() if is_shared and address != 0 else tensor
 
 
-def kernel_operands(
-    layer: torch.nn.Module, prefix: str = ""
-) -> dict[str, torch.Tensor | None]:
-    """What Humming's kernel reads of a layer's weight.
+def kernel_operands(layer: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """What Humming's kernel reads of a linear layer's weight.
 
     Args:
         layer: A converted layer.
-        prefix: What the names of its parameters start with, such as ``"w13_"``.
 
     Returns:
-        ``weight`` and its scales and zero point, by Humming's names; None is what the
-        layer does not have.
+        Arguments of ``humming_forward``; None is what the layer does not have.
     """
     names = ("weight", "weight_scale", "weight_scale_2", "zero_point")
-    return {name: get_live_param(layer, prefix + name) for name in names}
+    return {name: get_live_param(layer, name) for name in names}
+
+
+def expert_operands(layer: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """What Humming's kernel reads of routed experts, besides their weights.
+
+    Args:
+        layer: Converted routed experts.
+
+    Returns:
+        Arguments of ``make_humming_moe_quant_config``; None is what the layer does not
+        have.
+    """
+    names = {
+        "scale": "weight_scale",
+        "gscale": "weight_scale_2",
+        "zp": "zero_point",
+        "bias": "bias",
+    }
+    return {
+        f"{operand}_{short}": get_live_param(layer, f"{prefix}_{name}")
+        for operand, prefix in (("w1", "w13"), ("w2", "w2"))
+        for short, name in names.items()
+    }
