@@ -68,6 +68,14 @@ def convert_gpt_oss_weight_to_mxfp4_moe_kernel_format(
         pass
     with replacing("del layer.w2_weight_scale"):
         pass
+    with replacing("# The original mxfp4 block scales have been swizzled into the"):
+        pass
+    with replacing(
+        "# precision configs above and are no longer read by the kernel, so"
+    ):
+        pass
+    with replacing("# drop the now-dead weight/scale Parameters to free their memory."):
+        pass
 
 
 def convert_weight_to_mxfp4_moe_kernel_format(
@@ -95,6 +103,14 @@ def convert_weight_to_mxfp4_moe_kernel_format(
     with replacing("del layer.w13_weight_scale"):
         pass
     with replacing("del layer.w2_weight_scale"):
+        pass
+    with replacing("# The original mxfp4 block scales have been swizzled into the"):
+        pass
+    with replacing(
+        "# precision configs above and are no longer read by the kernel, so"
+    ):
+        pass
+    with replacing("# drop the now-dead weight/scale Parameters to free their memory."):
         pass
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 class Mxfp4OnlineMoEMethod:
     def _setup_kernel(self, layer, w13, w2, w13_scale, w2_scale, w13_bias, w2_bias):
+        with replacing("# Store on layer for apply(), scales are PrecisionConfig"):
+            # The layer has them already, for apply(); scales are PrecisionConfig
+            pass
         with replacing("layer.w13_weight = w13"):
             pass
         with replacing("layer.w2_weight = w2"):

@@ -8,6 +8,9 @@ from vllm.model_executor.layers.quantization.utils.mxfp4_utils import triton_wei
 
 class QuarkOCP_MX_MoEMethod:
     def _setup_kernel(self, layer):
+        with replacing("# Store on layer for apply(), scales are PrecisionConfig"):
+            # The layer has them already, for apply(); scales are PrecisionConfig
+            pass
         with replacing("layer.w13_weight = w13"):
             pass
         with replacing("layer.w2_weight = w2"):
