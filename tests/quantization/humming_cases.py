@@ -20,6 +20,7 @@ from tests.quantization.keep_param_layers import (
     QUANTIZATION,
     Case,
     fp8_kernel,
+    load_experts,
     make_config,
     make_kernel,
     make_linear,
@@ -188,21 +189,9 @@ def make_experts(name: str) -> torch.nn.Module:
         HIDDEN_SIZE,
         INTERMEDIATE_SIZE,
         torch.bfloat16,
-        weight_loader=_load_experts,
+        weight_loader=load_experts,
     )
     return layer
-
-
-def _load_experts(
-    param: torch.nn.Parameter,
-    loaded_weight: torch.Tensor,
-    weight_name: str,
-    shard_id: str,
-    expert_id: int | None = None,
-    return_success: bool = False,
-) -> None:
-    """Loads all experts at once."""
-    param.data.copy_(loaded_weight)
 
 
 @contextmanager

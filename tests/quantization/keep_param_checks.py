@@ -124,7 +124,7 @@ def load_whole(layer: torch.nn.Module, names: Iterable[str]) -> None:
     for name in names:
         param = params[name]
         content = _random(param.shape, param.dtype, generator)
-        param.weight_loader(param, content, name, name.partition("_")[0])
+        param.weight_loader(param, content, name, name.partition("_")[0], 0)
 
 
 def _shards(

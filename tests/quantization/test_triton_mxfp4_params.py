@@ -13,6 +13,7 @@ from tests.quantization.keep_param_checks import (
     Loaded,
     Outcome,
     Value,
+    load_whole,
     loaded_parameters,
     outcome,
     quantization_process,
@@ -23,7 +24,6 @@ from tests.quantization.triton_mxfp4_layers import (
     METHODS,
     Kernel,
     kernel_reads,
-    load,
     make_experts,
     process,
     processing,
@@ -52,7 +52,7 @@ def _processed(method: str, layout: str) -> tuple[Any, dict[str, Loaded]]:
     layer = make_experts(method)
     loaded = loaded_parameters(layer)
     record_metadata_for_reloading(layer)
-    load(layer, loaded)
+    load_whole(layer, loaded)
     process(layer, layout)
     return layer, loaded
 
@@ -138,7 +138,7 @@ def test_checkpoint_bytes_in_the_same_objects_go_into_the_same_tensors(
     first, places = kernel_reads(layer), [t.data_ptr() for t in _tensors(layer)]
 
     restore_model_format(loaded)
-    load(layer, loaded)
+    load_whole(layer, loaded)
     process(layer, layout)
 
     assert kernel_reads(layer) == first
@@ -156,7 +156,7 @@ def test_two_layerwise_reloads_go_into_the_same_tensors(method: str, layout: str
             tensor.zero_()
         with processing(layer, layout):
             initialize_layerwise_reload(layer)
-            load(layer, loaded)
+            load_whole(layer, loaded)
             finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
         assert kernel_reads(layer) == first

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """MXFP4 experts for the backends of triton_kernels, whose swizzles run on a CPU."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import SimpleNamespace
@@ -11,12 +11,12 @@ from unittest import mock
 
 import torch
 
-from tests.quantization.keep_param_checks import SEED, Value, value_of
-from tests.quantization.keep_param_layers import QUANTIZATION
+from tests.quantization.keep_param_checks import Value, value_of
+from tests.quantization.keep_param_layers import QUANTIZATION, load_experts
 
 NUM_EXPERTS = 2
-HIDDEN_SIZE = 256
-INTERMEDIATE_SIZE = 256
+HIDDEN_SIZE = 128
+INTERMEDIATE_SIZE = 128
 
 LAYOUTS = {
     "strided": ("StridedLayout", {}, "StridedLayout", {}),
@@ -68,7 +68,12 @@ def make_experts(name: str) -> Any:
     layer._expert_routing_tables = lambda: None
     layer.quant_method = _make_method(module, kind, backend, layer.moe_config)
     layer.quant_method.create_weights(
-        layer, NUM_EXPERTS, HIDDEN_SIZE, INTERMEDIATE_SIZE, torch.bfloat16
+        layer,
+        NUM_EXPERTS,
+        HIDDEN_SIZE,
+        INTERMEDIATE_SIZE,
+        torch.bfloat16,
+        weight_loader=load_experts,
     )
     return layer
 
@@ -150,18 +155,6 @@ def layout_of(name: str) -> Iterator[None]:
         ),
     ):
         yield
-
-
-def load(layer: torch.nn.Module, names: Iterable[str]) -> None:
-    """Loads these parameters, by their weight loaders."""
-    from vllm.model_executor.model_loader.weight_utils import default_weight_loader
-
-    generator = torch.Generator().manual_seed(SEED)
-    params = dict(layer.named_parameters())
-    for name in names:
-        content = torch.randint(1, 100, params[name].shape, generator=generator)
-        loader = getattr(params[name], "weight_loader", default_weight_loader)
-        loader(params[name], content.to(params[name].dtype))
 
 
 def kernel_reads(layer: Any) -> dict[str, Value | None]:
