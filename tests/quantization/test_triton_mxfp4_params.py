@@ -10,23 +10,21 @@ import pytest
 import torch
 
 from tests.quantization.keep_param_checks import (
-    Loaded,
-    Outcome,
-    Value,
     load_whole,
-    loaded_parameters,
     outcome,
     quantization_process,
     restore_model_format,
 )
 from tests.quantization.triton_mxfp4_layers import (
-    LAYOUTS,
+    CASES,
     METHODS,
     Kernel,
     kernel_reads,
     make_experts,
+    make_processed,
     process,
     processing,
+    run_all,
 )
 from tests.stock_vllm import run_on_stock, write_stock_tree
 from vllm.model_executor.layers.fused_moe.fused_moe_modular_method import (
@@ -40,31 +38,9 @@ from vllm.model_executor.layers.quantization.utils.mxfp4_utils import (
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
-    record_metadata_for_reloading,
 )
 
-CASES = [(method, layout) for method in METHODS for layout in LAYOUTS]
-
 experts = pytest.mark.parametrize(("method", "layout"), CASES)
-
-
-def _processed(method: str, layout: str) -> tuple[Any, dict[str, Loaded]]:
-    layer = make_experts(method)
-    loaded = loaded_parameters(layer)
-    record_metadata_for_reloading(layer)
-    load_whole(layer, loaded)
-    process(layer, layout)
-    return layer, loaded
-
-
-def run_all() -> dict[tuple[str, str], tuple[Outcome, dict[str, Value | None]]]:
-    """Every case; for a process in which no other test runs."""
-    found = {}
-    with quantization_process():
-        for case in CASES:
-            layer, loaded = _processed(*case)
-            found[case] = outcome(layer, loaded), kernel_reads(layer)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +69,14 @@ def _tensors(layer: Any) -> list[torch.Tensor]:
 
 @experts
 def test_loaded_parameters_survive(method: str, layout: str):
-    layer, loaded = _processed(method, layout)
+    layer, loaded = make_processed(method, layout)
 
     assert outcome(layer, loaded).losses == []
 
 
 @experts
 def test_the_kernel_reads_what_it_reads_on_stock(method: str, layout: str, stock):
-    layer, _ = _processed(method, layout)
+    layer, _ = make_processed(method, layout)
 
     assert kernel_reads(layer) == stock[method, layout][1]
 
@@ -112,7 +88,7 @@ def test_stock_loses_the_weights(stock):
 
 @experts
 def test_the_kernel_reads_the_storage_of_the_parameters(method: str, layout: str):
-    layer, _ = _processed(method, layout)
+    layer, _ = make_processed(method, layout)
 
     names = ["w13_weight", "w2_weight", "w13_weight_scale", "w2_weight_scale"]
     for name, tensor in zip(names, _tensors(layer), strict=True):
@@ -122,7 +98,7 @@ def test_the_kernel_reads_the_storage_of_the_parameters(method: str, layout: str
 
 
 def test_no_second_copy_is_kept():
-    layer, loaded = _processed("mxfp4", "strided")
+    layer, loaded = make_processed("mxfp4", "strided")
 
     assert outcome(layer, loaded).nbytes == sum(
         entry.nbytes * (2 if "w13_bias" in name or "w2_bias" in name else 1)
@@ -134,7 +110,7 @@ def test_no_second_copy_is_kept():
 def test_checkpoint_bytes_in_the_same_objects_go_into_the_same_tensors(
     method: str, layout: str
 ):
-    layer, loaded = _processed(method, layout)
+    layer, loaded = make_processed(method, layout)
     first, places = kernel_reads(layer), [t.data_ptr() for t in _tensors(layer)]
 
     restore_model_format(loaded)
@@ -148,7 +124,7 @@ def test_checkpoint_bytes_in_the_same_objects_go_into_the_same_tensors(
 
 @experts
 def test_two_layerwise_reloads_go_into_the_same_tensors(method: str, layout: str):
-    layer, loaded = _processed(method, layout)
+    layer, loaded = make_processed(method, layout)
     first, places = kernel_reads(layer), [t.data_ptr() for t in _tensors(layer)]
 
     for _ in range(2):
@@ -173,7 +149,7 @@ def _call(method: Any, layer: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_hands_the_tensors_to_its_kernel(name: str):
-    layer, _ = _processed(name, "strided")
+    layer, _ = make_processed(name, "strided")
 
     given = _call(layer.quant_method, layer)
 
@@ -182,7 +158,7 @@ def test_a_method_hands_the_tensors_to_its_kernel(name: str):
 
 
 def test_the_modular_method_hands_the_tensors_to_its_kernel():
-    layer, _ = _processed("gpt-oss", "strided")
+    layer, _ = make_processed("gpt-oss", "strided")
     kernel: Any = Kernel(None)
     kernel.prepare_finalize = kernel.fused_experts
     method = object.__new__(FusedMoEModularMethod)
@@ -201,7 +177,7 @@ def test_a_parameter_in_no_layout_of_triton_is_read_itself():
 
 
 def test_a_tensor_follows_a_parameter_that_is_rebound():
-    layer, _ = _processed("gpt-oss", "strided")
+    layer, _ = make_processed("gpt-oss", "strided")
     held = layer.w13_weight_triton
     moved = layer.w13_weight.data.clone(memory_format=torch.preserve_format)
     layer.w13_weight.data = moved

@@ -11,7 +11,16 @@ from unittest import mock
 
 import torch
 
-from tests.quantization.keep_param_checks import Value, value_of
+from tests.quantization.keep_param_checks import (
+    Loaded,
+    Outcome,
+    Value,
+    load_whole,
+    loaded_parameters,
+    outcome,
+    quantization_process,
+    value_of,
+)
 from tests.quantization.keep_param_layers import QUANTIZATION, load_experts
 
 NUM_EXPERTS = 2
@@ -39,6 +48,8 @@ METHODS = {
     "quark-fp8": ("quark.quark_moe", "QuarkOCP_MX_MoEMethod", "AITER_MXFP4_FP8"),
 }
 """Module, class and backend."""
+
+CASES = [(method, layout) for method in METHODS for layout in LAYOUTS]
 
 
 def moe_config() -> Any:
@@ -171,4 +182,26 @@ def kernel_reads(layer: Any) -> dict[str, Value | None]:
         found[f"{name}_weight"] = value_of(weight.storage.data)
         found[f"{name}_scale"] = value_of(scale.storage.data)
         found[f"{name}_bias"] = value_of(getattr(layer, f"{name}_bias"))
+    return found
+
+
+def make_processed(method: str, layout: str) -> tuple[Any, dict[str, Loaded]]:
+    """A layer that was loaded and processed, and what a loader could write in it."""
+    from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
+
+    layer = make_experts(method)
+    loaded = loaded_parameters(layer)
+    record_metadata_for_reloading(layer)
+    load_whole(layer, loaded)
+    process(layer, layout)
+    return layer, loaded
+
+
+def run_all() -> dict[tuple[str, str], tuple[Outcome, dict[str, Value | None]]]:
+    """Every case; for a process in which no other test runs."""
+    found = {}
+    with quantization_process():
+        for case in CASES:
+            layer, loaded = make_processed(*case)
+            found[case] = outcome(layer, loaded), kernel_reads(layer)
     return found
