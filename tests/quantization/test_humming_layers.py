@@ -7,6 +7,8 @@ Its schemas convert as they do on a GPU; the operators of its kernels are stand-
 
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -26,6 +28,7 @@ from tests.quantization.keep_param_checks import (
 )
 from tests.quantization.keep_param_layers import Case
 from tests.stock_vllm import run_on_stock, write_stock_tree
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
@@ -149,3 +152,31 @@ def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
             finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
         _assert_equal(outcome(layer, loaded), first)
+
+
+def _load_unquantized(layer: torch.nn.Module) -> torch.Tensor:
+    """Loads a plain weight, as a model does: by parameters looked up once."""
+    weight = torch.rand(256, 256).to(torch.bfloat16)
+    params: Any = dict(layer.named_parameters())
+    for shard, part in enumerate(weight.chunk(2)):
+        params["weight"].weight_loader(params["weight"], part, shard)
+    return weight
+
+
+def test_a_layer_that_the_checkpoint_does_not_quantize_is_reloaded():
+    _, layer, _ = _built("method-ct-int4")
+    record_metadata_for_reloading(layer)
+    first = _load_unquantized(layer)
+    assert torch.equal(layer.weight, first)
+    param = layer.weight
+
+    initialize_layerwise_reload(layer)
+    second = _load_unquantized(layer)
+    with mock.patch.object(
+        UnquantizedLinearMethod, "process_weights_after_loading", lambda *args: None
+    ):
+        finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
+
+    assert layer.weight is param
+    assert torch.equal(layer.weight, second)
+    assert not torch.equal(first, second)
