@@ -113,6 +113,16 @@ def load(layer: torch.nn.Module, names: Iterable[str]) -> None:
             loader(param, *arguments)
 
 
+def load_whole(layer: torch.nn.Module, names: Iterable[str]) -> None:
+    """Loads routed experts, all of a parameter at once, by the weight loaders."""
+    generator = torch.Generator().manual_seed(SEED)
+    params: dict[str, Any] = dict(layer.named_parameters())
+    for name in names:
+        param = params[name]
+        content = _random(param.shape, param.dtype, generator)
+        param.weight_loader(param, content, name, name.partition("_")[0], 0)
+
+
 def _shards(
     layer: torch.nn.Module, name: str, param: torch.Tensor, generator: torch.Generator
 ) -> Iterator[tuple[Any, ...]]:
@@ -248,11 +258,16 @@ def _holders(layer: torch.nn.Module) -> dict[str, Any]:
 def _read_by(layer: torch.nn.Module, kernel: Any) -> Iterator[tuple[str, Value | None]]:
     """What a kernel that may read zero points gets."""
     from vllm.model_executor.kernels.linear.mixed_precision import MPLinearKernel
+    from vllm.model_executor.kernels.linear.mixed_precision.humming import (
+        HummingLinearKernel,
+    )
     from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
         Int8ScaledMMLinearKernel,
     )
 
     read: tuple[torch.Tensor | None, ...] = ()
+    if isinstance(kernel, HummingLinearKernel):
+        return  # By names of its own, which are the layer's.
     if isinstance(kernel, MPLinearKernel):
         read = kernel._get_weight_params(layer)
     elif isinstance(kernel, Int8ScaledMMLinearKernel):

@@ -190,3 +190,15 @@ def make_attention(method: str, kv_cache_dtype: str) -> torch.nn.Module:
     layer.kv_cache_dtype = kv_cache_dtype
     attention._init_kv_cache_quant(layer, config, "attn")
     return layer
+
+
+def load_experts(
+    param: torch.nn.Parameter,
+    loaded_weight: torch.Tensor,
+    weight_name: str,
+    shard_id: str,
+    expert_id: int | None = None,
+    return_success: bool = False,
+) -> None:
+    """A weight loader of routed experts that loads all of them at once."""
+    param.data.copy_(loaded_weight)
