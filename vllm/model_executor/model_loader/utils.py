@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+from series import after, before
+from vllm.model_executor.model_loader.reload.first_load import (
+    end_first_load,
+    observe_first_load,
+)
+
+
+def initialize_model():
+    with after("record_metadata_for_reloading(model)", inside="if $$$: $$$"):
+        observe_first_load(model)
+    with after("record_metadata_for_reloading(model)", outside="if $$$: $$$"):
+        observe_first_load(model)
+
+
+def process_weights_after_loading():
+    with before("maybe_retie_word_embeddings(model, model_config)"):
+        end_first_load(model)
