@@ -7,13 +7,13 @@ from vllm.model_executor.model_loader.reload.first_load import (
 )
 
 
-def initialize_model():
+def initialize_model(vllm_config, *, prefix="", model_class=None, model_config=None):
     with after("record_metadata_for_reloading(model)", inside="if $$$: $$$"):
         observe_first_load(model)
     with after("record_metadata_for_reloading(model)", outside="if $$$: $$$"):
         observe_first_load(model)
 
 
-def process_weights_after_loading():
+def process_weights_after_loading(model, model_config, target_device):
     with before("maybe_retie_word_embeddings(model, model_config)"):
         end_first_load(model)
