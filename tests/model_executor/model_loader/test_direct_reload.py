@@ -3,7 +3,7 @@
 """A direct reload ends as a cold start does, and nothing has moved."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,6 +67,15 @@ def _random_split(names: list[str], rng: random.Random) -> list[list[str]]:
         names[start:end]
         for start, end in zip([0, *cuts], [*cuts, len(names)], strict=True)
     ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """On tensors this small, threads spend their time waiting for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 SPLITS = [_natural, _reverse, _scales_first, _one_per_call, _random_split]
