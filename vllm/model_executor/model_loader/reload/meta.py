@@ -7,6 +7,11 @@ from .left_out import bytes_in_model_format, processing_keeps_left_out
 
 
 def restore_layer_on_meta(layer: torch.nn.Module, info):
+    # What is recorded stays as it is: the layer's tensors get loaders of the reload.
+    with replacing("restore_layer_refs(param, layer)"):
+        restore_layer_refs(to_meta_tensor(param), layer)
+    with replacing("restore_layer_refs(buffer, layer)"):
+        restore_layer_refs(to_meta_tensor(buffer), layer)
     with after("for name, buffer in restore_buffers.items(): $$$"):
         # What was not recorded and yet is loaded: a load must not write to it before
         # the layer is complete.
