@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.glm5_parameters import poisoned_memory
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
@@ -75,6 +76,16 @@ class Transposed(Identity):
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         layer.weight.data = layer.weight.data.t()
+
+
+class Wrapped(Identity):
+    """Wraps the weight in a tensor of a class that holds two others, as torchao does."""
+
+    keeps = False
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        wrapped = TwoTensor(layer.weight.data, layer.weight.data * 2)
+        layer.weight = torch.nn.Parameter(wrapped, requires_grad=False)
 
 
 class ToyLayer(torch.nn.Module):

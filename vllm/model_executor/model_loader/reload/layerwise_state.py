@@ -8,6 +8,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .startup_tensors import StartupTensors
 from .undefined_weights import clear_undefined, mark_undefined, undefined_layers
@@ -90,6 +91,12 @@ class LayerwiseState:
             # One that views a parameter has no model format of its own.
             if buffer is not None and name not in layer._buffers:
                 layer._buffers[name] = buffer
+        for name, old in startup.registered.items():
+            new = layer._parameters.get(name)
+            if new is not None and is_traceable_wrapper_subclass(old.data):
+                # It has no memory of its own by which to tell where it is.
+                old.data.copy_(new)
+                layer._parameters[name] = startup.parameters[name]
         startup.put_back()
 
     def refuse_conflict(self, layer: torch.nn.Module, arrived: Collection[str]) -> None:
