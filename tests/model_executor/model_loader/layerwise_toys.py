@@ -79,7 +79,7 @@ class Transposed(Identity):
 
 
 class Wrapped(Identity):
-    """Wraps the weight in a tensor of a class that holds two others, as torchao does."""
+    """Wraps the weight in a tensor that holds two others, as torchao does."""
 
     keeps = False
 

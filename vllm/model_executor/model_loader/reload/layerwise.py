@@ -48,7 +48,9 @@ def initialize_layerwise_reload(model: torch.nn.Module):
             not declared safe to run again. Nothing has changed.
     """
     _require_no_reload(model)
-    refuse_undeclared_hook(model)
+    # What is loaded may be an attention layer alone: that has the hook of a layer.
+    if not is_deferred_attention_layer(model):
+        refuse_undeclared_hook(model)
     reload = LayerwiseState.begin(model)
     # disable torchao reloading to avoid infinite recursion
     model._original_do_torchao_reload = getattr(model, "_do_torchao_reload", False)
@@ -269,7 +271,8 @@ def _finalize_layer(layer: torch.nn.Module, info: LayerReloadingInfo) -> None:
 def _finish(reload: LayerwiseState) -> None:
     """End a reload whose layers are all processed."""
     reload.restore_all()
-    run_model_hook(reload.model)
+    if not is_deferred_attention_layer(reload.model):
+        run_model_hook(reload.model)
     for layer in reload.names:
         info = get_layerwise_info(layer)
         if (
