@@ -4,8 +4,6 @@ from collections import defaultdict
 
 from series import after, before, replacing
 
-from vllm.outputs import UNDEFINED_WEIGHTS
-
 
 class EngineCore:
     def __init__(
@@ -63,7 +61,9 @@ class EngineCore:
         if self._undefined_weights is None or self.is_scheduler_paused():
             return None
         return RequestError(
-            code=UNDEFINED_WEIGHTS, message=self._undefined_weights, retryable=True
+            code="undefined_weights",
+            message=self._undefined_weights,
+            retryable=True,
         )
 
     def _fail_requests_while_undefined(self) -> list[Request]:

@@ -2,8 +2,6 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 from series import before
 
-from vllm.outputs import UNDEFINED_WEIGHTS
-
 
 class OutputProcessor:
     def process_outputs(
@@ -22,7 +20,7 @@ class OutputProcessor:
         with before("if error is not None and req_state.queue is not None: $$$"):
             if (
                 error is not None
-                and error.code == UNDEFINED_WEIGHTS
+                and error.code == "undefined_weights"
                 and req_state.queue is None
             ):
                 raise error.to_exception()

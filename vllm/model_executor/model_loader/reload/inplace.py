@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 from series import before, replacing
 
+from vllm.config import ModelConfig
+
 from .lifecycle import (
     ReloadMode,
     abort_reload,
@@ -36,13 +38,25 @@ def reload_weights(
                 'place with mode="layerwise"'
             )
     with replacing("initialize_layerwise_reload(model)"):
-        start_reload(model, mode)
-    with replacing("loaded_weights = model.load_weights(weights_iterator)"):
-        try:
-            loaded_weights = model.load_weights(weights_iterator)
-            finish_reload(model, model_config)
-        except BaseException:
-            abort_reload(model)
-            raise
+        pass
+    with replacing("model.load_weights(weights_iterator)"):
+        _reload_checkpoint(model, model_config, weights_iterator, mode)
     with replacing("finalize_layerwise_reload(model, model_config)"):
         pass
+
+
+def _reload_checkpoint(
+    model: nn.Module,
+    model_config: ModelConfig,
+    weights: Iterable[tuple[str, torch.Tensor]],
+    mode: ReloadMode,
+) -> set[str] | None:
+    """Names that `load_weights` returned, if it returned any."""
+    start_reload(model, mode)
+    try:
+        loaded_weights = model.load_weights(weights)
+        finish_reload(model, model_config)
+    except BaseException:
+        abort_reload(model)
+        raise
+    return loaded_weights
