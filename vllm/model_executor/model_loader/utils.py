@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 from series import after, before
+
 from vllm.model_executor.model_loader.reload.first_load import (
     end_first_load,
     observe_first_load,

@@ -25,7 +25,8 @@ from .meta import SKIP_LOAD_TENSORS, SKIP_TENSORS
 from .post_load import process_layer, run_model_hook
 from .refusals import Writable, refuse_direct_reload
 from .sanitize import restore_layer_refs
-from .startup_tensors import StartupTensors, model_format_view
+from .startup_tensors import StartupTensors, is_same_stretch, model_format_view
+from .tensor_digest import tensor_digest
 from .types import LayerReloadingInfo
 from .undefined_weights import clear_undefined, mark_undefined, undefined_layers
 from .utils import get_layer_tensors, get_tensor_load_numel
@@ -73,8 +74,10 @@ class _Layer:
     def keeps_left_out(self) -> bool:
         """Whether tensors that are not sent keep what they hold."""
         method = self.quant_method
-        return not any(target.needs_scratch for target in self.targets.values()) and (
-            not self.is_processed or (method is not None and method.reloads_per_tensor)
+        if any(not target.keeps_bytes for target in self.targets.values()):
+            return False
+        return not self.is_processed or (
+            method is not None and method.reloads_per_tensor(self.module)
         )
 
 
@@ -83,21 +86,35 @@ class _Target:
     """A parameter that loaders write to, under all the names that it has."""
 
     tensor: torch.Tensor
+    startup: torch.Tensor | None
+    """What it held at the start; None if post-load processing had dropped it."""
     format: torch.Tensor
     view: torch.Tensor | None
     """Model format over the startup storage; None if that cannot hold it."""
     owners: list[tuple[_Layer, str]] = field(default_factory=list)
     scratch: torch.Tensor | None = None
 
+    digests: dict[Place, str] = field(default_factory=dict)
+
     @property
-    def name(self) -> str:
-        """Its first name in the model."""
-        layer, name = self.owners[0]
-        return f"{layer.name}.{name}" if layer.name else name
+    def names(self) -> list[str]:
+        """Its names in the model."""
+        return [f"{layer.name}.{name}".lstrip(".") for layer, name in self.owners]
+
+    @property
+    def was_untied(self) -> bool:
+        """Whether the first load loaded it under several names, and they were equal."""
+        loads = (layer.info.first_load or () for layer, _ in self.owners)
+        return sum(name in load for (_, name), load in zip(self.owners, loads)) > 1
 
     @property
     def needs_scratch(self) -> bool:
         return self.view is None
+
+    @property
+    def keeps_bytes(self) -> bool:
+        """Whether model format and kernel format are views of the same bytes."""
+        return self.view is not None and is_same_stretch(self.view, self.startup)
 
     def set_up(self, layer: torch.nn.Module) -> None:
         """Gives the object its model format: class, attributes, layout."""
@@ -141,6 +158,7 @@ class DirectReload:
         self.scratch_bytes = 0
         self._layers: list[_Layer] = []
         self._undefined_before = undefined_layers(model)
+        self._conflicts: set[str] = set()
 
     @torch.no_grad()
     def start(self) -> None:
@@ -154,7 +172,10 @@ class DirectReload:
         targets = _find_targets(layers)
         refuse_direct_reload(
             self.model,
-            [Writable(target.name, target.tensor, target.view) for target in targets],
+            [
+                Writable(target.names[0], target.tensor, target.view)
+                for target in targets
+            ],
         )
         self._layers = layers
         self._census = take_census(self.model, digest=False)
@@ -187,10 +208,29 @@ class DirectReload:
         def arrived(place: Place, numel: int) -> None:
             for layer, name in owners:
                 layer.arrivals.add(name, place, numel)
+            if target is not None and target.was_untied:
+                self._compare_tied(target, place)
 
+        def default_load() -> None:
+            before_call()
+            before_write()
+            for layer, name in owners:
+                layer.arrivals.add(name, (), tensor.numel())
+
+        tensor.observe_default_load = default_load
         tensor.weight_loader = observed_loader(
             get_weight_loader(tensor), before_call, before_write, arrived
         )
+
+    def _compare_tied(self, target: _Target, place: Place) -> None:
+        """Note it if the names of a tied parameter bring different weights."""
+        digest = tensor_digest(target.tensor.data)
+        if target.digests.setdefault(place, digest) != digest:
+            names = " and ".join(target.names)
+            self._conflicts.add(
+                f"{names} were tied, since the weights of the first load were equal; "
+                "those of this one differ"
+            )
 
     def _touch(self, layer: _Layer) -> None:
         """Prepare a layer for the first write to it."""
@@ -255,6 +295,11 @@ class DirectReload:
             if missing := _missing(layer):
                 reason = ", undefined since a failed reload," if undefined else ""
                 problems.append(f"{layer.name}{reason} misses {', '.join(missing)}")
+        if self._conflicts:
+            raise RuntimeError(
+                "; ".join(sorted(self._conflicts))
+                + ". Restart the engine with the new weights"
+            )
         if problems:
             raise RuntimeError(
                 "the reload is incomplete, and these layers cannot be processed "
@@ -294,6 +339,7 @@ class DirectReload:
             for finding in report.findings
             if not any(finding.name.startswith(f"{name}.") for name in opaque)
             and not finding.name.endswith(_PACKED_ON_CPU)
+            and not (opaque and finding.kind == "grown")
         ]
         if findings:
             raise RuntimeError(
@@ -338,12 +384,12 @@ def _find_targets(layers: list[_Layer]) -> list[_Target]:
 def _make_target(current: torch.Tensor | None, metadata: torch.Tensor) -> _Target:
     view = None if current is None else model_format_view(current.data, metadata)
     if current is not None and type(current) is type(metadata):
-        return _Target(current, metadata, view)
+        return _Target(current, current.data, metadata, view)
     # Post-load processing put an object of another class there, or None.
     device = torch.get_default_device() if current is None else current.device
     stand_in = torch.empty(0, dtype=metadata.dtype, device=device)
     stand_in.__class__ = metadata.__class__
-    return _Target(stand_in, metadata, view)
+    return _Target(stand_in, None, metadata, view)
 
 
 def _missing(layer: _Layer) -> list[str]:

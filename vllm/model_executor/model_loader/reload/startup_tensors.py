@@ -13,7 +13,7 @@ import torch
 
 from .utils import get_layer_params_buffers
 
-__all__ = ["StartupTensor", "StartupTensors", "model_format_view"]
+__all__ = ["StartupTensor", "StartupTensors", "is_same_stretch", "model_format_view"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,21 @@ def model_format_view(
         return None
     view = torch.empty(0, dtype=metadata.dtype, device=startup.device)
     return view.set_(storage, offset // itemsize, metadata.shape, metadata.stride())
+
+
+def is_same_stretch(first: torch.Tensor, second: torch.Tensor | None) -> bool:
+    """Whether two tensors hold the same elements, at most with dimensions swapped."""
+    return (
+        second is not None
+        and first.dtype == second.dtype
+        and first.data_ptr() == second.data_ptr()
+        and _dimensions(first) == _dimensions(second)
+    )
+
+
+def _dimensions(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return sorted((size, stride) for size, stride in sizes if size != 1)
 
 
 def _plain_tensors(layer: torch.nn.Module) -> dict[str, torch.Tensor]:
