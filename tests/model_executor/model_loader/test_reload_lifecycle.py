@@ -5,6 +5,7 @@
 import importlib
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -28,8 +29,11 @@ from vllm.model_executor.model_loader.reload import (
 from vllm.model_executor.model_loader.reload.inplace import reload_weights
 
 MTP_MODELS = {
-    "vllm.models.glm5next.common.mtp": "Glm5NextMTP",
+    "vllm.model_executor.models.bailing_moe_v3_mtp": "BailingMoeV3MTPModel",
     "vllm.models.deepseek_v32.amd.mtp": "DeepseekV32MTP",
+    "vllm.models.glm5next.common.mtp": "Glm5NextMTP",
+    "vllm.models.kimi_k3.amd.mtp": "KimiK3MTP",
+    "vllm.models.kimi_k3.nvidia.mtp": "KimiK3MTP",
 }
 
 
@@ -150,16 +154,7 @@ def test_mtp_completeness_is_checked_again_after_an_abort():
 @pytest.mark.parametrize("module", MTP_MODELS)
 def test_a_call_without_mtp_tensors_is_an_error_only_outside_of_a_reload(module):
     model_class = getattr(importlib.import_module(module), MTP_MODELS[module])
-    layers = SimpleNamespace(mtp_start_layer_idx=1, num_mtp_layers=1)
-    config = SimpleNamespace(num_hidden_layers=1, n_routed_experts=1, q_lora_rank=4)
-    mtp_model: Any = SimpleNamespace(
-        model=layers,
-        config=config,
-        num_redundant_experts=0,
-        use_mha=False,
-        named_parameters=lambda: [],
-        named_modules=lambda: [],
-    )
+    mtp_model = _mtp_model_without_parameters()
     with pytest.raises(ValueError, match="missing from checkpoint"):
         model_class.load_weights(mtp_model, [])
 
@@ -169,3 +164,24 @@ def test_a_call_without_mtp_tensors_is_an_error_only_outside_of_a_reload(module)
         assert model_class.load_weights(mtp_model, []) == set()
     finally:
         abort_reload(model)
+
+
+def _mtp_model_without_parameters() -> Any:
+    """What `load_weights` of an MTP model reads to load nothing into one layer."""
+    config = MagicMock(
+        num_hidden_layers=1,
+        n_routed_experts=1,
+        n_shared_experts=1,
+        num_experts=1,
+        num_nextn_predict_layers=1,
+        q_lora_rank=4,
+        qk_rope_head_dim=4,
+    )
+    mtp_model = MagicMock(
+        config=config, num_redundant_experts=0, is_fused_shared_expert_enabled=False
+    )
+    mtp_model.model.mtp_start_layer_idx = 1
+    mtp_model.model.num_mtp_layers = 1
+    mtp_model.hf_to_vllm_mapper.apply = lambda weights: weights
+    mtp_model.named_parameters = lambda: []
+    return mtp_model
