@@ -183,5 +183,5 @@ def _mtp_model_without_parameters() -> Any:
     mtp_model.model.mtp_start_layer_idx = 1
     mtp_model.model.num_mtp_layers = 1
     mtp_model.hf_to_vllm_mapper.apply = lambda weights: weights
-    mtp_model.named_parameters = lambda: []
+    mtp_model.named_parameters = lambda **kwargs: []
     return mtp_model
