@@ -422,9 +422,7 @@ def test_a_tied_parameter_takes_one_weight_only(difference: float):
     model.load_weights([("embed", new), ("head", new + difference)])
 
     if difference:
-        with pytest.raises(
-            RuntimeError, match="embed.weight and head.weight were"
-        ):
+        with pytest.raises(RuntimeError, match="embed.weight and head.weight were"):
             finish_reload(model, CONFIG)
     else:
         finish_reload(model, CONFIG)
