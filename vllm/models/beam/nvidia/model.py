@@ -3,5 +3,5 @@
 
 
 class BeamForCausalLM:
-    # It compiles kernels, and writes nothing that weights are read from.
+    # The hook compiles kernels, and derives nothing from the weights.
     reload_safe_post_load = True

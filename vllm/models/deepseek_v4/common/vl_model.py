@@ -14,8 +14,19 @@ class DeepseekV4ForConditionalGeneration:
         return getattr(self.language_model, "reload_safe_post_load", False)
 
     def load_weights(self, weights):
-        loader = AutoWeightsLoader(self)
-        return loader.load_weights(weights, mapper=self.hf_to_vllm_mapper)
+        with replacing("child_finalizes = $DECLARED"):
+            pass
+        with replacing("if child_finalizes: $$$"):
+            pass
+        with replacing("loaded_params = $LOADED"):
+            return loader.load_weights(mapped)
+        with replacing("self._weights_finalized = child_finalizes"):
+            pass
+        with replacing("return loaded_params"):
+            pass
 
     def process_weights_after_loading(self):
-        self.language_model.process_weights_after_loading()
+        with replacing('if getattr(self, "_weights_finalized", False): return'):
+            pass
+        with replacing("self._weights_finalized = True"):
+            pass
