@@ -50,12 +50,12 @@ def parameter(*shape: int) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.zeros(shape), requires_grad=False)
 
 
-def deepseek(module: ModuleType = deepseek_v4, **engram: Any) -> torch.nn.Module:
+def deepseek(module: ModuleType = deepseek_v4, **engram: Any) -> Any:
     """Makes a DeepSeek-V4 or V4.1 language model of two layers.
 
     Args:
         module: Module of its classes.
-        **engram: `engram_config` and `model_path` of V4.1.
+        **engram: Of V4.1: `engram`, `engram_config`, `model_path`.
     """
     moe = bare(torch.nn.Module, use_native_mega_moe=True)
     layers = [
@@ -93,8 +93,9 @@ def deepseek(module: ModuleType = deepseek_v4, **engram: Any) -> torch.nn.Module
     return bare(deepseek_v4.DeepseekV4ForCausalLM, model=model)
 
 
-def deepseek_vision(module: ModuleType = deepseek_v4_vl) -> torch.nn.Module:
+def deepseek_vision(module: ModuleType = deepseek_v4_vl) -> Any:
     """Makes a DeepSeek-V4 or V4.1 vision model around the language model."""
+    cls: type[torch.nn.Module]
     if module is deepseek_v41_vl:
         cls = deepseek_v41_vl.DeepseekV41ForCausalLM
         language_model = deepseek(deepseek_v41)
@@ -145,7 +146,7 @@ def first_layer(model: torch.nn.Module) -> Any:
     return getattr(model, "language_model", model).model.layers[0]
 
 
-def kimi_draft() -> torch.nn.Module:
+def kimi_draft() -> Any:
     """Makes a Kimi-K3 draft model of two layers, with a quantized KV cache."""
     layers = []
     for _ in range(LAYERS):

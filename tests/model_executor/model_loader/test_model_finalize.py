@@ -51,7 +51,7 @@ FAMILIES = {
     "v41": (lambda: deepseek(deepseek_v41), deepseek_weights),
     "v41-vision": (lambda: deepseek_vision(deepseek_v41_vl), vision_weights),
 }
-Build = Callable[[], torch.nn.Module]
+Build = Callable[[], Any]
 MakeWeights = Callable[[int], Weights]
 families = pytest.mark.parametrize(
     ("build", "make_weights"), FAMILIES.values(), ids=FAMILIES.keys()
@@ -179,7 +179,7 @@ def test_a_vision_model_is_as_safe_as_its_language_model():
     class Undeclared(deepseek_v4.DeepseekV4ForCausalLM):
         reload_safe_post_load = False
 
-    def build() -> torch.nn.Module:
+    def build() -> Any:
         model = deepseek_vision()
         model.language_model.__class__ = Undeclared
         return model
@@ -219,7 +219,7 @@ class _Inherited(_Declared):
 
 
 @pytest.mark.parametrize("cls", [_Hooked, _Overridden])
-def test_a_hook_that_is_not_declared_is_refused_by_name(cls: type[torch.nn.Module]):
+def test_a_hook_that_is_not_declared_is_refused_by_name(cls: type[_Hooked]):
     model = cold_start(cls, [])
     before = model.linear.weight.clone()
 
@@ -229,7 +229,7 @@ def test_a_hook_that_is_not_declared_is_refused_by_name(cls: type[torch.nn.Modul
 
 
 @pytest.mark.parametrize("cls", [_Declared, _Inherited])
-def test_a_declared_hook_is_accepted(cls: type[torch.nn.Module]):
+def test_a_declared_hook_is_accepted(cls: type[_Hooked]):
     model = cold_start(cls, [])
 
     start_reload(model, "direct")
@@ -270,7 +270,7 @@ def test_engram_tables_are_put_on_huge_pages_once(tmp_path):
     assert len(collapsed) == len(model.model.layers)
 
 
-def _draft(dspark: Any) -> torch.nn.Module:
+def _draft(dspark: Any) -> Any:
     moe = bare(torch.nn.Module, use_native_mega_moe=True)
     with set_current_vllm_config(VllmConfig()):
         head = DSparkConfidenceHead(HIDDEN, prefix="confidence_head")
