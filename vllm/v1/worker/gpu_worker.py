@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+import torch.nn as nn
 from series import after, replacing
 
 from vllm.model_executor.model_loader.reload import require_defined
@@ -84,3 +85,21 @@ class Worker:
             self.weight_transfer_engine.reset_weight_update_target()
             if draft_model is not None:
                 restore_quantized_lm_heads(draft_model, refresh=False)
+
+    def _get_sleep_parameters(self, model):
+        with replacing("dict(model.named_parameters())"):
+            dict(model.named_parameters(remove_duplicate=False))
+        with replacing("draft.named_parameters()"):
+            draft.named_parameters(remove_duplicate=False)
+
+    def _save_sleep_parameters(self, model):
+        with replacing("parameters.items()"):
+            _each_once(parameters, names).items()
+
+
+def _each_once(
+    parameters: dict[str, nn.Parameter], names: set[str]
+) -> dict[str, nn.Parameter]:
+    """The parameters of these names, each under one of them."""
+    chosen = {id(parameters[name]): name for name in sorted(names, reverse=True)}
+    return {name: parameters[name] for name in chosen.values()}
