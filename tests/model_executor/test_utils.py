@@ -11,8 +11,10 @@ from vllm.model_executor.layers.quantization.utils import layer_utils
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 from vllm.model_executor.utils import (
     get_live_param,
+    keep_constants,
     kernel_parameters,
     move_parameter,
+    refill_derived,
     replace_parameter,
     retire_parameter,
 )
@@ -334,3 +336,118 @@ def test_buffers_and_plain_attributes_are_live():
 
     assert get_live_param(layer, "buffer") is layer.buffer
     assert get_live_param(layer, "plain") is layer.plain
+
+
+class Holder:
+    """Holds tensors as plain attributes."""
+
+
+def test_the_first_derived_tensor_is_held_as_it_is():
+    holder, tensor = Holder(), torch.ones(3)
+
+    assert refill_derived(holder, "scale", tensor) is holder.scale
+    assert holder.scale.data_ptr() == tensor.data_ptr()
+
+
+@pytest.mark.parametrize("kind", ["attribute", "buffer", "parameter"])
+def test_a_derived_tensor_is_refilled_where_it_is_held(kind: str):
+    layer = torch.nn.Module()
+    held = torch.ones(3)
+    if kind == "buffer":
+        layer.register_buffer("scale", held)
+    elif kind == "parameter":
+        layer.register_parameter("scale", torch.nn.Parameter(held))
+    else:
+        layer.scale = held
+    before = layer.scale
+
+    returned = refill_derived(layer, "scale", torch.nn.Parameter(torch.arange(3.0)))
+
+    assert returned is layer.scale is before
+    assert layer.scale.data_ptr() == held.data_ptr()
+    assert held.tolist() == [0, 1, 2]
+    assert ("scale" in layer._parameters) == (kind == "parameter")
+
+
+@pytest.mark.parametrize(
+    "new", [torch.ones(4), torch.ones(3, dtype=torch.int32)], ids=["shape", "dtype"]
+)
+def test_a_derived_tensor_of_another_layout_replaces_the_held_one(new: torch.Tensor):
+    holder = Holder()
+    refill_derived(holder, "scale", torch.zeros(3))
+
+    assert refill_derived(holder, "scale", new) is holder.scale
+    assert holder.scale.data_ptr() == new.data_ptr()
+
+
+def test_a_parameter_of_another_layout_stays_the_same_object():
+    layer = torch.nn.Module()
+    layer.scale = param = torch.nn.Parameter(torch.zeros(3))
+
+    assert refill_derived(layer, "scale", torch.ones(4)) is param
+    assert param.tolist() == [1, 1, 1, 1]
+
+
+def test_a_meta_tensor_leaves_the_held_one():
+    holder = Holder()
+    held = refill_derived(holder, "scale", torch.ones(3))
+
+    assert refill_derived(holder, "scale", torch.ones(3, device="meta")) is held
+    assert refill_derived(holder, "scale", torch.ones(9, device="meta")) is held
+
+
+def test_a_held_meta_tensor_is_replaced():
+    holder = Holder()
+    refill_derived(holder, "scale", torch.ones(3, device="meta"))
+
+    assert not refill_derived(holder, "scale", torch.ones(3)).is_meta
+
+
+def test_a_source_that_overlaps_the_held_tensor_is_read_first():
+    holder = Holder()
+    storage = torch.arange(6.0)
+    refill_derived(holder, "scale", storage[:4])
+
+    refill_derived(holder, "scale", storage[1:5])
+    refill_derived(holder, "scale", storage[:4].flip(0))
+
+    assert holder.scale.data_ptr() == storage.data_ptr()
+    assert holder.scale.tolist() == [4, 3, 2, 1]
+
+
+def test_what_is_not_a_tensor_is_not_refilled():
+    holder = Holder()
+    holder.scale = 1.0
+
+    with pytest.raises(ValueError, match="'scale' of Holder: it holds a float"):
+        refill_derived(holder, "scale", torch.ones(1))
+
+
+class Strides:
+    kept_constants = ("strides", "absent")
+
+
+class Experts(Strides):
+    kept_constants = ("alpha", "beta")
+
+    def __init__(self, value: float):
+        self.strides = torch.full((2,), value)
+        self.alpha = torch.full((3,), value)
+        self.beta = None
+        self.other = torch.full((3,), value)
+
+
+def test_constants_of_rebuilt_experts_stay_at_their_first_addresses():
+    layer = torch.nn.Module()
+    layer.alpha = torch.nn.Parameter(torch.zeros(1))
+    first, second = Experts(1.0), Experts(2.0)
+    keep_constants(layer, first)
+
+    keep_constants(layer, second)
+
+    assert second.alpha is first.alpha
+    assert second.strides is first.strides
+    assert second.alpha.tolist() == [2, 2, 2]
+    assert second.beta is None
+    assert second.other is not first.other
+    assert layer.alpha.tolist() == [0]

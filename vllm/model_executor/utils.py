@@ -217,6 +217,83 @@ def kernel_parameters(layer: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     }
 
 
+def refill_derived(obj: object, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Writes a tensor that was derived from the weights into the one held under a name.
+
+    Captured graphs read the held tensor at its address. It is written in place where
+    shape, dtype and device are the same, and replaced otherwise. A held parameter is
+    written in place, or its data is replaced; it stays the same object.
+
+    Args:
+        obj: Layer, kernel, quantization method or other object that holds the tensor as
+            attribute, buffer or parameter, or does not hold it yet.
+        name: Name of the attribute.
+        tensor: The newly derived tensor. One on the meta device, as in a trial load,
+            leaves a held tensor as it is. A parameter is taken for its data.
+
+    Returns:
+        The tensor that is held now. Hand on this one, not ``tensor``.
+
+    Raises:
+        ValueError: Something else than a tensor is held under the name.
+    """
+    tensor = tensor.detach()
+    held = getattr(obj, name, None)
+    if held is None:
+        setattr(obj, name, tensor)
+        return tensor
+    if not isinstance(held, torch.Tensor):
+        raise ValueError(
+            f"cannot refill {name!r} of {type(obj).__name__}: it holds a "
+            f"{type(held).__name__}, expected a tensor or nothing; choose another name"
+        )
+    if tensor.is_meta and not held.is_meta:
+        return held
+    if (
+        held.shape == tensor.shape
+        and held.dtype == tensor.dtype
+        and held.device == tensor.device
+        and not held.is_meta
+    ):
+        with torch.no_grad():
+            # What lies in the held tensor's storage is read before it is written.
+            held.copy_(tensor.clone() if _same_storage(held, tensor) else tensor)
+    elif isinstance(held, torch.nn.Parameter):
+        held.data = tensor
+    else:
+        setattr(obj, name, tensor)
+    return getattr(obj, name)
+
+
+_KEPT = "_kept_"
+
+
+def keep_constants(layer: torch.nn.Module, experts: object) -> None:
+    """Keeps an experts object's constants on its layer, at their first addresses.
+
+    Post-load processing makes a new experts object each time, whose constants would
+    lie elsewhere than those that captured graphs read. Call it when the object has been
+    made and before its own post-load step, and for each of the objects that a wrapper
+    holds.
+
+    Args:
+        layer: Layer that outlives the experts object. It holds the constants under
+            private names, apart from its parameters.
+        experts: Object whose classes name their constants in ``kept_constants``, each
+            class its own. An attribute that it does not have, or that is None, is left.
+    """
+    names = {
+        name: None
+        for base in type(experts).__mro__
+        for name in vars(base).get("kept_constants", ())
+    }
+    for name in names:
+        constant = getattr(experts, name, None)
+        if constant is not None:
+            kept = refill_derived(layer, f"{_KEPT}{name}", constant)
+            setattr(experts, name, kept)
+
+
 def runtime_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """A state dict of what kernels read: live parameters, and buffers.
 

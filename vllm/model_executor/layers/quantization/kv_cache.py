@@ -10,6 +10,9 @@ _SCALE_NAMES = ("k_scale", "v_scale", "q_scale", "prob_scale")
 
 
 class BaseKVCacheMethod:
+    def reloads_per_tensor(self, layer: torch.nn.Module) -> bool:
+        return True
+
     def process_weights_after_loading(self, layer):
         with replacing("for name in $NAMES: $$$"):
             _retire_scales(layer)

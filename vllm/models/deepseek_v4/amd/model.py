@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-
-from series import replacing
+from series import removed, replacing
 
 from vllm.model_executor.layers.quantization.utils.mxfp4_utils import triton_weight
 
@@ -26,3 +25,7 @@ class DeepseekV4HeterogeneousSharedRoutedExperts:
             "self.w2_weight", outside="if _use_heterogeneous_fhmoe($$$): $$$"
         ):
             triton_weight(self, "w2_weight")
+
+
+class DeepseekV4ForCausalLM:
+    removed("finalizes_weights_during_load")

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Post-load processing of a reloaded layer, and of the model as a whole."""
+
+from contextlib import nullcontext
+
+import torch
+
+from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+
+__all__ = ["process_layer", "run_model_hook"]
+
+_PROCESSED = "_already_called_process_weights_after_loading"
+
+
+def process_layer(layer: torch.nn.Module) -> None:
+    """Runs the post-load processing of a layer's quantization method again.
+
+    Args:
+        layer: Layer in model format, on its device. One without such a method is left
+            as it is.
+    """
+    quant_method = getattr(layer, "quant_method", None)
+    if not isinstance(quant_method, QuantizeMethodBase):
+        return
+    from vllm.model_executor.layers.quantization.online.fp8 import OnlineLinearBase
+    from vllm.model_executor.layers.quantization.online.moe_base import (
+        OnlineMoEMethodBase,
+    )
+    from vllm.model_executor.model_loader.utils import (
+        online_quantization_timing_context,
+    )
+
+    if hasattr(layer, _PROCESSED):
+        delattr(layer, _PROCESSED)
+    is_online = isinstance(quant_method, (OnlineLinearBase, OnlineMoEMethodBase))
+    timing = (
+        online_quantization_timing_context(layer, quant_method)
+        if is_online
+        else nullcontext()
+    )
+    with timing:
+        quant_method.process_weights_after_loading(layer)
+    # Processing may have made parameters anew, stamped with the global rank: a later
+    # load would narrow those of a replicated layer at the wrong offset.
+    if hasattr(layer, "update_param_tp_status"):
+        layer.update_param_tp_status()
+
+
+def run_model_hook(model: torch.nn.Module) -> None:
+    """Runs the model's own post-load hook, if it has one."""
+    hook = getattr(model, "process_weights_after_loading", None)
+    if callable(hook):
+        hook()
