@@ -42,8 +42,8 @@ from vllm.model_executor.utils import (
 )
 from vllm.platforms import current_platform
 
-CHUNK_VALUES = 1 << 20
-"""Weights that are unpacked at a time where no kernel does it: 10 MiB of memory."""
+CHUNK_VALUES = 1 << 17
+"""Weights that are unpacked at a time where no kernel does it, to stay in the cache."""
 
 
 class RowDequantConfig(QuantizationConfig):
