@@ -304,6 +304,38 @@ def test_layerwise_reload_refuses_a_shard_that_is_left_out():
         layerwise_reload(model, new)
 
 
+def test_layerwise_reload_of_the_bias_alone_is_refused():
+    from vllm.model_executor.model_loader.reload import (
+        record_metadata_for_reloading,
+    )
+
+    model = Model(make_layer("ReplicatedLinear", "fp8", COLS, 200, bias=True))
+    bias = Item("bias", torch.ones(200).bfloat16())
+    record_metadata_for_reloading(model)
+    load_and_process(model.layer, [*fp8(random_weight(200)).items, bias])
+
+    with pytest.raises(ValueError, match="rows that hold nothing"):
+        layerwise_reload(model, [bias])
+
+
+def test_layerwise_reload_finishes_a_layer_with_its_last_tensor():
+    from vllm.model_executor.model_loader.reload import (
+        initialize_layerwise_reload,
+        record_metadata_for_reloading,
+    )
+
+    model, stored = Model(make_fused("fp8")), fused((fp8, fp8), seed=7)
+    record_metadata_for_reloading(model)
+    load_and_process(model.layer, fused((fp8, fp8)).items)
+    weight = model.layer.weight
+
+    initialize_layerwise_reload(model)
+    load(model.layer, stored.items)
+
+    assert model.layer.weight is weight
+    assert same_bytes(model.layer.weight, stored.weight)
+
+
 @pytest.mark.parametrize("copy", ["clone", "to"])
 def test_packed_weight_survives_the_loss_of_its_layout(copy: str):
     layer, stored = make_fused("fp8"), fused((fp8, fp8))

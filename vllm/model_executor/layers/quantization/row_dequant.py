@@ -253,8 +253,10 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
         if is_weights_pre_processed():
             self.view_for_running(layer)
         elif isinstance(weight, PackedRowsParameter):
-            rows = weight.runtime_rows()
+            # First: where a layerwise reload made the parameters anew, it left rows
+            # that count as empty, and scales that are not NaN.
             self._adopt_dummy_weights(layer, weight.record)
+            rows = weight.runtime_rows()
             self._check(layer, weight.record)
             for run in weight.record.runs(RowState.PACKED):
                 self.unpack(layer, rows, run)

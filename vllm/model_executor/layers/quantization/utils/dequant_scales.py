@@ -231,6 +231,9 @@ def _blocks(size: int, block: int, ranks: int) -> int:
 class RowScale(ScaleLoading, ChannelQuantScaleParameter):
     """A scale for each row, or one for all rows of a shard: [rows, 1], float32."""
 
+    # Layerwise reload must not wait for it: few checkpoints have it.
+    weight_loader_numel = 0
+
     @classmethod
     def make(cls, record: LoadRecord, scale_name: str, weight_loader: Callable) -> Self:
         """Makes the scale of a layer.
@@ -374,3 +377,6 @@ class ShardScale(ScaleLoading, PerTensorScaleParameter):
 
 class UnusedScale(ShardScale):
     """A scale that a checkpoint may have and a weight does not need."""
+
+    # Layerwise reload must not wait for it.
+    weight_loader_numel = 0
