@@ -10,7 +10,7 @@ A layer needs one of the scales. See `row_dequant` for how they load.
 """
 
 from collections.abc import Callable, Collection
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -88,7 +88,7 @@ class Fp8DequantConfig(RowDequantConfig):
             weight_block_size: Rows and columns that share a scale of block-FP8.
         """
         super().__init__()
-        self.weight_block_size = tuple(weight_block_size)
+        self.weight_block_size = weight_block_size
 
     def get_name(self) -> QuantizationMethods:
         return cast(QuantizationMethods, "fp8_dequant")
@@ -135,7 +135,7 @@ class Fp8DequantLinearMethod(RowDequantLinearMethod):
 
     def create_scales(
         self,
-        layer: torch.nn.Module,
+        layer: Any,
         record: LoadRecord,
         weight_loader: Callable,
         ranks: tuple[int, int],
@@ -152,7 +152,7 @@ class Fp8DequantLinearMethod(RowDequantLinearMethod):
     def scale_sets(self, record: LoadRecord, shard: int) -> Collection[frozenset[str]]:
         return [frozenset(["weight_scale_inv"]), frozenset(["weight_scale"])]
 
-    def unpack(self, layer: torch.nn.Module, rows: torch.Tensor, run: Run) -> None:
+    def unpack(self, layer: Any, rows: torch.Tensor, run: Run) -> None:
         record = layer.weight.record
         rows = rows[run.start : run.stop]
         arrival = record.scales.get(("weight_scale_inv", run.shard))

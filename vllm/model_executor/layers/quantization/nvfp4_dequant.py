@@ -17,7 +17,7 @@ how they load.
 """
 
 from collections.abc import Callable, Collection
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -177,7 +177,7 @@ class Nvfp4DequantLinearMethod(RowDequantLinearMethod):
 
     def create_scales(
         self,
-        layer: torch.nn.Module,
+        layer: Any,
         record: LoadRecord,
         weight_loader: Callable,
         ranks: tuple[int, int],
@@ -207,7 +207,7 @@ class Nvfp4DequantLinearMethod(RowDequantLinearMethod):
             frozenset(["weight_scale", "weight_global_scale"]),
         ]
 
-    def unpack(self, layer: torch.nn.Module, rows: torch.Tensor, run: Run) -> None:
+    def unpack(self, layer: Any, rows: torch.Tensor, run: Run) -> None:
         scales = layer.weight.record.scales
         rows = rows[run.start : run.stop]
         scale = layer.weight_scale.data[run.start : run.stop]

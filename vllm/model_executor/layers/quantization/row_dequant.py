@@ -126,7 +126,7 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
     @abstractmethod
     def create_scales(
         self,
-        layer: torch.nn.Module,
+        layer: Any,
         record: LoadRecord,
         weight_loader: Callable,
         ranks: tuple[int, int],
@@ -148,7 +148,7 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
         """The sets of scales any one of which completes a packed shard."""
 
     @abstractmethod
-    def unpack(self, layer: torch.nn.Module, rows: torch.Tensor, run: Run) -> None:
+    def unpack(self, layer: Any, rows: torch.Tensor, run: Run) -> None:
         """Unpacks a run of rows in place.
 
         Args:
@@ -159,7 +159,7 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
 
     def create_weights(
         self,
-        layer: torch.nn.Module,
+        layer: Any,
         input_size_per_partition: int,
         output_partition_sizes: list[int],
         input_size: int,
@@ -209,7 +209,7 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
             set_weight_attrs(param, extra_weight_attrs)
         self.view_for_loading(layer)
 
-    def view_for_loading(self, layer: torch.nn.Module) -> None:
+    def view_for_loading(self, layer: Any) -> None:
         """Puts the layer into checkpoint format, over the storage that it has.
 
         No byte changes, and the record stays: rows that are not loaded afterwards keep
@@ -221,7 +221,7 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
         if isinstance(layer.weight, PackedRowsParameter):
             layer.weight.show_packed()
 
-    def view_for_running(self, layer: torch.nn.Module) -> None:
+    def view_for_running(self, layer: Any) -> None:
         """Undoes `view_for_loading`, for loaders of runtime weights.
 
         All rows count as runtime rows from now on.
@@ -234,7 +234,7 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
             weight.show_runtime()
             weight.record.finish()
 
-    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+    def process_weights_after_loading(self, layer: Any) -> None:
         """Unpacks the rows that hold packed bytes, in place.
 
         Rows that hold runtime values are left as they are, so that a second call
@@ -267,7 +267,7 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
                 scale.clear()
             retire_parameter(layer, name, missing_ok=True)
 
-    def _adopt_dummy_weights(self, layer: torch.nn.Module, record: LoadRecord) -> None:
+    def _adopt_dummy_weights(self, layer: Any, record: LoadRecord) -> None:
         """Records what `load_format=dummy` has written past the loaders."""
         scales = [getattr(layer, name) for name in self.dummy_scales]
         untouched = not any(record.states) and not record.scales
@@ -276,7 +276,7 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
             for scale in scales:
                 scale.adopt()
 
-    def _check(self, layer: torch.nn.Module, record: LoadRecord) -> None:
+    def _check(self, layer: Any, record: LoadRecord) -> None:
         for shard in range(len(record.shard_rows)):
             weight = f"{record.prefix}.weight, shard {shard}"
             if record.holds(shard, RowState.EMPTY):

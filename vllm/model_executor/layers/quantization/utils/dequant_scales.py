@@ -43,6 +43,7 @@ class ScaleLoading(PartLoading):
     """A scale, mixed into vLLM's parameter class of its kind."""
 
     scale_name: str
+    weight_loader_numel: int
 
     def __init__(self, record: LoadRecord, scale_name: str, **kwargs) -> None:
         """Makes a scale that has not come.
