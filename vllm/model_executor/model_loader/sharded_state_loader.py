@@ -3,13 +3,16 @@
 
 from series import replacing
 
+from vllm.model_executor.layers.quantization.row_dequant import view_model_for_running
 from vllm.model_executor.utils import runtime_state
 
 
 class ShardedStateLoader:
     def load_weights(self, model, model_config):
-        with replacing("model.state_dict()"):
-            runtime_state(model)
+        with replacing("state_dict = self._filter_subtensors($$$)"):
+            # What was saved are the weights after processing.
+            view_model_for_running(model)
+            state_dict = self._filter_subtensors(runtime_state(model))
 
     @staticmethod
     def save_model(model, path, pattern=None, max_size=None):
