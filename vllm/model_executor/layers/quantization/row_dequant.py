@@ -371,3 +371,5 @@ def view_model_for_running(model: torch.nn.Module) -> None:
         method = getattr(layer, "quant_method", None)
         if isinstance(method, RowDequantLinearMethod):
             method.view_for_running(layer)
+            for name in method.scale_names:
+                retire_parameter(layer, name, missing_ok=True)
