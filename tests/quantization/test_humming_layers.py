@@ -34,6 +34,10 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
     record_metadata_for_reloading,
 )
+from vllm.model_executor.model_loader.reload.first_load import (
+    end_first_load,
+    observe_first_load,
+)
 
 pytest.importorskip("humming", reason="needs the package humming-kernels")
 
@@ -141,7 +145,9 @@ def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
 def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
     case, layer, loaded = _built(name)
     record_metadata_for_reloading(layer)
+    observe_first_load(layer)
     _load(layer, loaded)
+    end_first_load(layer)
     process(layer, case)
     first = outcome(layer, loaded)
 
@@ -166,15 +172,17 @@ def _load_unquantized(layer: torch.nn.Module) -> torch.Tensor:
 def test_a_layer_that_the_checkpoint_does_not_quantize_is_reloaded():
     _, layer, _ = _built("method-ct-int4")
     record_metadata_for_reloading(layer)
+    observe_first_load(layer)
     first = _load_unquantized(layer)
+    end_first_load(layer)
     assert torch.equal(layer.weight, first)
     param = layer.weight
 
-    initialize_layerwise_reload(layer)
-    second = _load_unquantized(layer)
     with mock.patch.object(
         UnquantizedLinearMethod, "process_weights_after_loading", lambda *args: None
     ):
+        initialize_layerwise_reload(layer)
+        second = _load_unquantized(layer)
         finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
     assert layer.weight is param

@@ -142,9 +142,9 @@ def describe_layer(name: str, module: torch.nn.Module) -> ReloadedLayer:
     else:
         names = recorded.keys() | (tensors.keys() & SKIP_TENSORS)
     formats = {
-        n: (info.restore_metadata[0] | info.late_metadata)[n]
-        for n in info.restore_metadata[0].keys() | info.late_metadata.keys()
-        if not isinstance(module._buffers.get(n), torch.Tensor)
+        n: metadata
+        for n, metadata in (info.restore_metadata[0] | info.late_metadata).items()
+        if n in names and not isinstance(module._buffers.get(n), torch.Tensor)
     }
     return ReloadedLayer(name, module, info, StartupTensors(module), formats, names)
 

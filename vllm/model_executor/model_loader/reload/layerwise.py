@@ -167,7 +167,8 @@ def make_online_process_loader(layer: torch.nn.Module, param_name: str) -> Calla
 
         arguments = loader_signature.bind(*args, **kwargs)
         arguments.apply_defaults()
-        if info.reload is not None:
+        if info.reload is not None and not _param_of(arguments).is_meta:
+            # Looked up before the reload began.
             _set_param(arguments, getattr(layer, param_name))
         result = probe(*arguments.args, **arguments.kwargs)
         if reached:
@@ -379,6 +380,11 @@ def _replay(layer: torch.nn.Module, info: LayerReloadingInfo) -> None:
         param = getattr(layer, name)
         _set_param(arguments, param)
         _get_original_loader(param)(*arguments.args, **arguments.kwargs)
+
+
+def _param_of(arguments: BoundArguments) -> torch.Tensor:
+    """The argument of a loader that is the parameter: its first."""
+    return next(iter(arguments.arguments.values()))
 
 
 def _set_param(arguments: BoundArguments, param: torch.Tensor) -> None:
