@@ -7,6 +7,8 @@ import torch
 from vllm.config import ModelConfig
 
 from .layerwise import finalize_layerwise_reload, initialize_layerwise_reload
+from .post_load import run_model_hook
+from .refusals import refuse_undeclared_hook
 
 __all__ = ["LayerwiseReload"]
 
@@ -19,11 +21,13 @@ class LayerwiseReload:
 
     def start(self) -> None:
         """Put the model on the meta device and wrap its loaders."""
+        refuse_undeclared_hook(self.model)
         initialize_layerwise_reload(self.model)
 
     def finish(self, model_config: ModelConfig) -> None:
-        """Process what has not been processed."""
+        """Process what has not been processed, and what is derived of the whole."""
         finalize_layerwise_reload(self.model, model_config)
+        run_model_hook(self.model)
 
     def abort(self) -> None:
         """Put the kernel tensors back."""
