@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+import torch
+from series import replacing
+
+from vllm.model_executor.utils import refill_derived
+
+
+class Gemma4DSparkModel:
+    def _build_context_kv_buffers(self, layers_attn, has_bias):
+        with replacing("torch.cat([a.k_proj.weight for a in layers_attn], dim=0)"):
+            refill_derived(
+                self,
+                "_fused_k_weight",
+                torch.cat([a.k_proj.weight for a in layers_attn], dim=0),
+            )
+        with replacing("torch.cat([a.k_proj.bias for a in layers_attn], dim=0)"):
+            refill_derived(
+                self,
+                "_fused_k_bias",
+                torch.cat([a.k_proj.bias for a in layers_attn], dim=0),
+            )
+        with replacing("torch.stack($$$).contiguous()"):
+            refill_derived(
+                self,
+                "_k_norm_weights",
+                torch.stack([a.k_norm.weight.data for a in layers_attn], dim=0),
+            )
+        with replacing("torch.ones($$$)"):
+            refill_derived(
+                self, "_v_norm_weights", torch.ones_like(self._k_norm_weights)
+            )
+
+
+class Gemma4DSparkForCausalLM:
+    def load_weights(self, weights):
+        with replacing("not includes_confidence_head"):
+            not includes_confidence_head and not self.model.has_context_kv_buffers
