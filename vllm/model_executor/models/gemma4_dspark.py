@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 import torch
-from series import replacing
+from series import before, replacing
 
 from vllm.model_executor.utils import refill_derived
 
 
 class Gemma4DSparkModel:
+    def _build_fused_kv_buffers(self):
+        with before("layers_attn = [layer.self_attn for layer in self.layers]"):
+            if not self.has_weights_to_fuse:
+                return
+
     def _build_context_kv_buffers(self, layers_attn, has_bias):
+        with replacing("self.hidden_norm.weight.data"):
+            refill_derived(self, "_hidden_norm_weight", self.hidden_norm.weight.data)
         with replacing("torch.cat([a.k_proj.weight for a in layers_attn], dim=0)"):
             refill_derived(
                 self,

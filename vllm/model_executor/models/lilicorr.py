@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 import torch
-from series import replacing
+from series import before, replacing
 
 from vllm.model_executor.utils import refill_derived
 
@@ -11,6 +11,11 @@ class LiLiCorrHead:
         """
         May run again: the tensors are kept and filled anew.
         """
+        with before("topk = self.candidate_topk"):
+            # Still to come, in a reload of several calls; or packed and released.
+            released = self.out_head.weight.numel() == 0
+            if released or any(param.is_meta for param in self.parameters()):
+                return
         with replacing("self._build_attention_bias(device=device, dtype=dtype)"):
             refill_derived(
                 self,
@@ -47,11 +52,6 @@ class LiLiCorrHead:
             refill_derived(self, "_is_top1_col", is_top1.contiguous())
 
     def refill_derived_tensors(self) -> None:
-        """Fills the inference buffers anew.
-
-        Does nothing where post-load processing has packed the projections for the CPU
-        and released their weights: what `load_weights` filled stays.
-        """
-        if self.out_head.weight.numel():
-            parameter = self.slot_embedding
-            self.materialize_inference_buffers(parameter.device, parameter.dtype)
+        """Fills the inference buffers anew."""
+        parameter = self.slot_embedding
+        self.materialize_inference_buffers(parameter.device, parameter.dtype)
