@@ -280,7 +280,7 @@ def test_weights_that_the_cpu_has_packed_and_released_leave_what_is_held(name: s
 
 
 class Root(nn.Module):
-    """A model that loads by the loaders of its parameters, as AutoWeightsLoader does."""
+    """Loads by the loaders of its parameters, as AutoWeightsLoader does."""
 
     def __init__(self, drafter: nn.Module):
         super().__init__()
