@@ -90,7 +90,7 @@ def _step(holder: object, key: str) -> object:
     if isinstance(holder, (list, tuple)):
         return holder[int(key)]
     if isinstance(holder, dict):
-        return holder[key]
+        return holder[key] if key in holder else holder[int(key)]
     return getattr(holder, key)
 
 

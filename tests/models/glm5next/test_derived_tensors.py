@@ -31,10 +31,17 @@ from vllm.model_executor.model_loader.reload.audit import (
 
 pytestmark = pytest.mark.usefixtures("glm5_process")
 
-CASES = [("layerwise", 1), ("direct", 1), ("direct", 7)]
 SPECS = [
     TinyGlm5(Architecture.CAUSAL, WeightFormat.BF16),
     TinyGlm5(Architecture.MTP, WeightFormat.BF16),
+]
+CASES = [
+    pytest.param(SPECS[0], "layerwise", 1, id="causal-layerwise"),
+    pytest.param(SPECS[0], "direct", 1, id="causal-direct"),
+    pytest.param(SPECS[0], "direct", 7, id="causal-direct-7-calls"),
+    # Its loader wants the whole layer in one call.
+    pytest.param(SPECS[1], "layerwise", 1, id="mtp-layerwise"),
+    pytest.param(SPECS[1], "direct", 1, id="mtp-direct"),
 ]
 FolderOf = Callable[[TinyGlm5], Path]
 
@@ -99,8 +106,7 @@ def test_a_cold_start_makes_what_the_first_forward_pass_reads(
                 assert torch.equal(part, conv.weight[:, 0])
 
 
-@pytest.mark.parametrize(("mode", "calls"), CASES)
-@pytest.mark.parametrize("spec", SPECS, ids=_id)
+@pytest.mark.parametrize(("spec", "mode", "calls"), CASES)
 def test_captured_reads_follow_three_reloads(
     spec: TinyGlm5,
     mode: str,
