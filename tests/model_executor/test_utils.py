@@ -3,6 +3,7 @@
 """What happens to a layer's parameters in post-load processing."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
