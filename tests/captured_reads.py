@@ -16,6 +16,7 @@ import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 from weakref import ref
 
 import torch
@@ -81,7 +82,7 @@ class CapturedReads:
         return found
 
 
-def lookup(root: object, path: str) -> object:
+def lookup(root: object, path: str) -> Any:
     """Follows attribute names, list indices and dict keys, joined by dots."""
     return reduce(_step, path.split("."), root)
 

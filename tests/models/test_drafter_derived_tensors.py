@@ -209,7 +209,7 @@ def _assert_as_cold(case: Case, warm: nn.Module, seed: int) -> None:
     refill_derived_tensors(cold)
     for path in case.derived:
         expected: Any = lookup(cold, path)
-        assert torch.equal(lookup(warm, path), expected), path  # type: ignore[arg-type]
+        assert torch.equal(lookup(warm, path), expected), path
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -248,7 +248,7 @@ def test_a_trial_load_on_the_meta_device_leaves_what_is_held(name: str):
     _load(module, _weights(module, 0))
     refill_derived_tensors(module)
     captured = CapturedReads(module, case.derived)
-    before: Any = {path: lookup(module, path).clone() for path in case.derived}  # type: ignore[attr-defined]
+    before: Any = {path: lookup(module, path).clone() for path in case.derived}
 
     parameters = {**dict(module.named_parameters())}
     for path, param in parameters.items():
@@ -259,7 +259,7 @@ def test_a_trial_load_on_the_meta_device_leaves_what_is_held(name: str):
 
     assert not captured.differences()
     for path in case.derived:
-        assert torch.equal(lookup(module, path), before[path])  # type: ignore[arg-type]
+        assert torch.equal(lookup(module, path), before[path])
 
 
 @pytest.mark.parametrize("name", ["qwen3_dflash", "laguna_dflash", "lilicorr"])
@@ -317,7 +317,7 @@ def test_captured_reads_follow_a_reload(name: str, mode: Any, calls: str):
         cold.load_weights(weights)
         for path in case.derived:
             expected: Any = lookup(cold.drafter, path)
-            assert torch.equal(lookup(root.drafter, path), expected)  # type: ignore[arg-type]
+            assert torch.equal(lookup(root.drafter, path), expected)
 
 
 def test_xpress_loads_its_raw_mixer_folded():
@@ -335,15 +335,16 @@ def test_a_later_call_without_the_confidence_head_keeps_it(architecture: str):
     refill_derived_tensors(model)
     model.confidence_head = head = Weight(1, HIDDEN)
     model.use_aux_hidden_state, model.mask_token_id = True, None
-    causal: Any
+    cls: Any
     if architecture == "qwen3":
         from vllm.model_executor.models.qwen3_dspark import Qwen3DSparkForCausalLM
 
-        causal = Qwen3DSparkForCausalLM.__new__(Qwen3DSparkForCausalLM)
+        cls = Qwen3DSparkForCausalLM
     else:
         from vllm.model_executor.models.gemma4_dspark import Gemma4DSparkForCausalLM
 
-        causal = Gemma4DSparkForCausalLM.__new__(Gemma4DSparkForCausalLM)
+        cls = Gemma4DSparkForCausalLM
+    causal: Any = cls.__new__(cls)
     nn.Module.__init__(causal)
     causal.model, causal.target_vocab_size = model, 16
     causal.config = SimpleNamespace(vocab_size=16, draft_vocab_size=16)

@@ -60,7 +60,7 @@ class Model(nn.Module):
         self.moe = moe
 
     def load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
-        parameters = dict(self.named_parameters())
+        parameters: dict[str, Any] = dict(self.named_parameters())
         for name, weight in weights:
             parameters[name].weight_loader(parameters[name], weight)
 

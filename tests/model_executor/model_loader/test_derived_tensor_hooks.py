@@ -19,7 +19,9 @@ from vllm.model_executor.model_loader.reload import (
 from vllm.model_executor.model_loader.utils import process_weights_after_loading
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
-CONFIG: Any = SimpleNamespace(dtype=torch.float32, quantization=None)
+CONFIG: Any = SimpleNamespace(
+    dtype=torch.float32, quantization=None, word_embeddings_untied_by_checkpoint=False
+)
 
 
 class Attention(nn.Module, AttentionLayerBase):
