@@ -61,6 +61,7 @@ __all__ = [
     "load_weights",
     "make_checkpoint",
     "process_weights",
+    "reload_direct",
     "reload_layerwise",
     "run_tp2",
     "tensor_parallel_group",
@@ -234,6 +235,29 @@ def reload_layerwise(model: GlmModel, calls: Iterable[Weights]) -> None:
         initialize_layerwise_reload(model.module)
         load_weights(model, calls)
         finalize_layerwise_reload(model.module, model.model_config)
+
+
+def reload_direct(model: GlmModel, calls: Iterable[Weights]) -> None:
+    """Reloads a model into the storage that its kernels read; aborts on an error.
+
+    Args:
+        model: A model that is ready to serve.
+        calls: What to load, by calls of `load_weights`.
+    """
+    from vllm.model_executor.model_loader.reload import (
+        abort_reload,
+        finish_reload,
+        start_reload,
+    )
+
+    with _loading(model.vllm_config):
+        start_reload(model.module, "direct")
+        try:
+            load_weights(model, calls)
+            finish_reload(model.module, model.model_config)
+        except BaseException:
+            abort_reload(model.module)
+            raise
 
 
 def _model_config(spec: TinyGlm5, vllm_config: "VllmConfig") -> "ModelConfig":

@@ -77,7 +77,12 @@ def _run(folder: Path, job: "Callable[[LLM], T]") -> T:
         enable_prefix_caching=False,
         kv_cache_memory_bytes=64 << 20,
     )
-    return job(engine)
+    try:
+        return job(engine)
+    finally:
+        # A job that caught an error leaves references to the engine; the process would
+        # wait for the engine's without end.
+        engine.llm_engine.engine_core.shutdown()
 
 
 def generate(engine: "LLM") -> list[list[int]]:

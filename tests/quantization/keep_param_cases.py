@@ -25,6 +25,8 @@ from tests.quantization.keep_param_layers import (
     mxfp4_kernel,
     nvfp4_kernel,
 )
+from tests.quantization.keep_param_moe_cases import moe_cases
+from tests.quantization.keep_param_repack_cases import repack_cases
 
 
 def _compressed(
@@ -211,12 +213,14 @@ def cases() -> dict[str, Case]:
             ),
             *fp8,
         ),
+        **repack_cases(),
         "quark-mxfp4-fp8": _quark(
             "w4a8_mxfp4_fp8",
             lambda m: m.QuarkW4A8_MXFP4_FP8(keys.kFp8StaticTensorSym),
             "is_aiter_found_and_supported",
             lambda: False,
         ),
+        **moe_cases(),
     }
 
 

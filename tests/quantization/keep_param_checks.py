@@ -2,22 +2,30 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Loads and processes a layer, and tells what became of its loaded parameters."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 
 from tests.quantization.keep_param_cases import cases
 from tests.quantization.keep_param_layers import Case
+from tests.quantization.keep_param_moe_layers import (
+    expert_shards,
+    moe_operators,
+    tensors_of_experts,
+)
+from tests.quantization.keep_param_operators import operators
 from tests.tensor_parallel import tensor_parallel_group
 
 SEED = 0
 STALE = 0x55
 """What every byte of a storage is before it is loaded again."""
+
+WORKSPACES = {"method.rows_per_expert"}
+"""Tensors that nobody has written before the first forward pass."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class Outcome:
         values: Tensors and numbers that a forward pass can read, by name. None is what
             a kernel asks for and does not get.
         live: Names of the parameters that are left for the kernel.
-        nbytes: Bytes of the storages that the layer's parameters and buffers hold.
+        nbytes: Bytes of the storages that the layer, its method and its kernel hold.
     """
 
     losses: list[str]
@@ -61,33 +69,19 @@ class Outcome:
 @contextmanager
 def quantization_process() -> Iterator[None]:
     """What building and processing the layers needs; nests in no other."""
-    from vllm import _custom_ops as ops
     from vllm.config import VllmConfig, set_current_vllm_config
 
     config: Any = VllmConfig()
-    config.model_config = SimpleNamespace(dtype=torch.bfloat16)
+    config.model_config = SimpleNamespace(
+        dtype=torch.bfloat16, hf_config=SimpleNamespace()
+    )
     with (
+        moe_operators(),
         tensor_parallel_group(),
         set_current_vllm_config(config),
-        mock.patch.object(ops, "gptq_marlin_repack", _repack),
-        mock.patch.object(ops, "scaled_fp8_quant", _quantize_fp8),
+        operators(),
     ):
         yield
-
-
-def _repack(b_q_weight: torch.Tensor, **arguments: Any) -> torch.Tensor:
-    """Stands in for the CUDA operator: as many bytes, in another order and shape."""
-    rows, columns = b_q_weight.shape
-    return b_q_weight.flip(0).reshape(rows // 2, columns * 2).contiguous()
-
-
-def _quantize_fp8(
-    tensor: torch.Tensor, scale: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the CUDA operator computes, up to rounding."""
-    bound = torch.finfo(torch.float8_e4m3fn).max
-    scaled = (tensor.float() / scale).clamp(-bound, bound)
-    return scaled.to(torch.float8_e4m3fn), scale
 
 
 def loaded_parameters(layer: torch.nn.Module) -> dict[str, Loaded]:
@@ -112,17 +106,34 @@ def load(layer: torch.nn.Module, names: Iterable[str]) -> None:
     params = dict(layer.named_parameters())
     for name in names:
         param = params[name]
+        if param.numel() == 0:
+            continue  # A placeholder that no loader writes.
         loader = getattr(param, "weight_loader", default_weight_loader)
-        for arguments in _shards(layer, param, generator):
+        for arguments in _shards(layer, name, param, generator):
             loader(param, *arguments)
 
 
+def load_whole(layer: torch.nn.Module, names: Iterable[str]) -> None:
+    """Loads routed experts, all of a parameter at once, by the weight loaders."""
+    generator = torch.Generator().manual_seed(SEED)
+    params: dict[str, Any] = dict(layer.named_parameters())
+    for name in names:
+        param = params[name]
+        content = _random(param.shape, param.dtype, generator)
+        param.weight_loader(param, content, name, name.partition("_")[0], 0)
+
+
 def _shards(
-    layer: torch.nn.Module, param: torch.Tensor, generator: torch.Generator
+    layer: torch.nn.Module, name: str, param: torch.Tensor, generator: torch.Generator
 ) -> Iterator[tuple[Any, ...]]:
     """The checkpoint's tensors for a parameter, with the shard each is for."""
+    if hasattr(layer, "moe_config"):
+        yield from expert_shards(
+            layer, name, param, lambda *what: _random(*what, generator)
+        )
+        return
     sizes = getattr(layer, "output_sizes", None)
-    if sizes is None:
+    if sizes is None or type(param) is torch.nn.Parameter:
         yield (_random(param.shape, param.dtype, generator),)
         return
     per_shard = type(param).__name__ == "PerTensorScaleParameter"
@@ -164,9 +175,10 @@ def process(layer: torch.nn.Module, case: Case) -> None:
 def outcome(layer: torch.nn.Module, loaded: dict[str, Loaded]) -> Outcome:
     """What post-load processing made of the layer."""
     storages = {}
-    for tensor in (*layer.parameters(), *layer.buffers()):
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
+    for _, held in _held(layer):
+        if isinstance(held, torch.Tensor):
+            storage = held.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
     return Outcome(
         losses=[
             f"{name} {loss}"
@@ -188,6 +200,8 @@ def _losses(layer: torch.nn.Module, name: str, loaded: Loaded) -> Iterator[str]:
     elif now.untyped_storage().nbytes() < loaded.nbytes:
         yield "has a smaller storage"
     storage = loaded.param.untyped_storage().data_ptr()
+    if storage == 0:
+        return  # Empty tensors share nothing.
     for other_name, other in layer._parameters.items():
         if other is None or other is loaded.param:
             continue
@@ -199,13 +213,38 @@ def _live_names(layer: torch.nn.Module) -> set[str]:
     try:
         from vllm.model_executor.utils import kernel_parameters
     except ImportError:
-        params = layer.named_parameters()
-        return {name for name, param in params if param.numel() > 0}
+        params = layer._parameters.items()
+        names = {id(p): name for name, p in params if p is not None and p.numel() > 0}
+        return set(names.values())  # The last name is the one that kernels read.
     return set(kernel_parameters(layer))
 
 
 def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
     """Everything that the layer, its method and its kernel hold."""
+    for name, held in _held(layer):
+        found = value_of(torch.as_tensor(held))
+        if found is not None and name not in WORKSPACES:
+            yield name, found
+    for name, tensor in tensors_of_experts(layer.quant_method):
+        yield name, value_of(tensor)
+    for prefix, holder in _holders(layer).items():
+        if prefix not in ("", "method.", "scheme."):
+            yield from _read_by(layer, holder)
+
+
+def _held(layer: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor | float]]:
+    """The tensors and numbers, by who holds them and under which name."""
+    for prefix, holder in _holders(layer).items():
+        held = {**vars(holder)} if holder is not None else {}
+        for group in ("_parameters", "_buffers"):
+            held |= held.pop(group, {})
+        for name, value in held.items():
+            if isinstance(value, (torch.Tensor, float)):
+                yield prefix + name, value
+
+
+def _holders(layer: torch.nn.Module) -> dict[str, Any]:
+    """The layer, its method, its scheme and its kernel, each by its prefix."""
     holders = {"": layer, "method.": layer.quant_method}
     for parent in (layer, layer.quant_method):
         for name in ("scheme", "kernel", "fp8_linear", "linear_kernel"):
@@ -213,27 +252,22 @@ def _values(layer: torch.nn.Module) -> Iterator[tuple[str, Value | None]]:
     scheme = holders["scheme."]
     for name in ("kernel", "fp8_linear", "linear_kernel"):
         holders[f"{name}."] = getattr(scheme, name, holders[f"{name}."])
-    for prefix, holder in holders.items():
-        held = {**vars(holder)} if holder is not None else {}
-        for group in ("_parameters", "_buffers"):
-            held |= held.pop(group, {})
-        for name, value in held.items():
-            if isinstance(value, (torch.Tensor, float)):
-                found = value_of(torch.as_tensor(value))
-                if found is not None:
-                    yield prefix + name, found
-    for name in ("kernel.", "fp8_linear.", "linear_kernel."):
-        yield from _read_by(layer, holders[name])
+    return holders
 
 
 def _read_by(layer: torch.nn.Module, kernel: Any) -> Iterator[tuple[str, Value | None]]:
     """What a kernel that may read zero points gets."""
     from vllm.model_executor.kernels.linear.mixed_precision import MPLinearKernel
+    from vllm.model_executor.kernels.linear.mixed_precision.humming import (
+        HummingLinearKernel,
+    )
     from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
         Int8ScaledMMLinearKernel,
     )
 
     read: tuple[torch.Tensor | None, ...] = ()
+    if isinstance(kernel, HummingLinearKernel):
+        return  # By names of its own, which are the layer's.
     if isinstance(kernel, MPLinearKernel):
         read = kernel._get_weight_params(layer)
     elif isinstance(kernel, Int8ScaledMMLinearKernel):
@@ -262,7 +296,11 @@ def run(name: str) -> Outcome:
     return outcome(layer, loaded)
 
 
-def run_all() -> dict[str, Outcome]:
-    """`run` for every case; for a process in which no other test runs."""
+def run_all(keep: Callable[[Outcome], Any] = lambda outcome: outcome) -> dict[str, Any]:
+    """`run` for every case; for a process in which no other test runs.
+
+    Args:
+        keep: What to keep of each outcome; all of it by default.
+    """
     with quantization_process():
-        return {name: run(name) for name in cases()}
+        return {name: keep(run(name)) for name in cases()}

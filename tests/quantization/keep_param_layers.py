@@ -34,24 +34,28 @@ class Case:
     Attributes:
         build: Makes the layer.
         processing: Context of its post-load processing.
+        renamed: Names under which a kernel of stock finds nothing, or something that
+            it made itself, because what was loaded is elsewhere or gone. They are left
+            out of the comparison with stock.
     """
 
     build: Callable[[], torch.nn.Module]
     processing: Callable[[], AbstractContextManager[Any]] = nullcontext
+    renamed: frozenset[str] = frozenset()
 
 
 def make_linear(
     module: str,
     make: Callable[[Any], Any],
-    chooser: str,
-    kernel: Callable[[], Any],
+    chooser: str = "",
+    kernel: Callable[[], Any] = object,
 ) -> torch.nn.Module:
     """A merged column-parallel layer of two shards, such as gate and up of an MLP.
 
     Args:
         module: Name of the module of the method or scheme.
         make: Makes the method or scheme, from the module.
-        chooser: Name of the function by which the module chooses its kernel.
+        chooser: Name of the function by which the module chooses its kernel, if any.
         kernel: What chooses in its stead.
     """
     from vllm.model_executor.layers.linear import MergedColumnParallelLinear
@@ -72,7 +76,8 @@ def make_linear(
     config: Any = SimpleNamespace(
         get_quant_method=get_quant_method, online_quantization_config=None
     )
-    with mock.patch.object(imported, chooser, choose):
+    chosen = mock.patch.object(imported, chooser, choose) if chooser else nullcontext()
+    with chosen:
         return MergedColumnParallelLinear(
             INPUT_SIZE,
             OUTPUT_SIZES,
@@ -133,13 +138,15 @@ def fp8_kernel(module: str, name: str, weight_key: str) -> Callable[[], Any]:
     return make
 
 
-def int8_kernel(name: str, static: bool, symmetric: bool) -> Callable[[], Any]:
+def int8_kernel(
+    name: str, static: bool, symmetric: bool, channelwise: bool = False
+) -> Callable[[], Any]:
     def make() -> Any:
         config = make_config(
             "scaled_mm.ScaledMMLinearKernel",
             "Int8ScaledMMLinearLayerConfig",
             is_static_input_scheme=static,
-            is_channelwise=False,
+            is_channelwise=channelwise,
             input_symmetric=symmetric,
             is_fused_module=True,
         )
@@ -149,8 +156,9 @@ def int8_kernel(name: str, static: bool, symmetric: bool) -> Callable[[], Any]:
     return make
 
 
-def mp_kernel(name: str) -> type:
-    module = import_module(f"{_KERNELS}.mixed_precision.{name.lower()}")
+def mp_kernel(name: str, module_name: str | None = None) -> type:
+    """A kernel for weights of mixed precision; ``module_name`` if it is not `name`."""
+    module = import_module(f"{_KERNELS}.mixed_precision.{module_name or name.lower()}")
     return getattr(module, f"{name}LinearKernel")
 
 
@@ -182,3 +190,15 @@ def make_attention(method: str, kv_cache_dtype: str) -> torch.nn.Module:
     layer.kv_cache_dtype = kv_cache_dtype
     attention._init_kv_cache_quant(layer, config, "attn")
     return layer
+
+
+def load_experts(
+    param: torch.nn.Parameter,
+    loaded_weight: torch.Tensor,
+    weight_name: str,
+    shard_id: str,
+    expert_id: int | None = None,
+    return_success: bool = False,
+) -> None:
+    """A weight loader of routed experts that loads all of them at once."""
+    param.data.copy_(loaded_weight)

@@ -39,8 +39,22 @@ IDEMPOTENT = [
     "modelopt-nvfp4",
     "modelopt-nvfp4-a16",
     "quark-nvfp4",
+    "moe-ct-nvfp4",
+    "moe-quark-int8-channel",
 ]
 """Cases in which all that is consumed is kept as it was loaded."""
+
+HOLDING_MORE = {
+    *(name for name in NAMES if name.startswith("kv-")),
+    *(name for name in NAMES if name.startswith("gptq-")),
+    *(name for name in NAMES if name.startswith("inc-") and name != "inc-mxfp4"),
+    *(name for name in NAMES if name.startswith("ct-w4a8-int-")),
+    "ct-int8-zentorch",
+    "ct-w8a16-channel-static",
+    "fbgemm-marlin",
+    "wNa8o8-int4",
+}
+"""Cases that hold over 0.1 % more than stock, each for a reason in the documents."""
 
 
 @pytest.fixture(scope="session")
@@ -75,10 +89,10 @@ def test_loaded_parameters_survive(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_kernels_see_what_they_see_on_stock(name: str, stock: dict[str, Outcome]):
-    ours = run(name)
+    ours, renamed = run(name), cases()[name].renamed
 
-    assert ours.live == stock[name].live
-    assert _differences(ours.values, stock[name].values) == []
+    assert ours.live - renamed == stock[name].live - renamed
+    assert set(_differences(ours.values, stock[name].values)) <= renamed
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,13 +102,15 @@ def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
     loaded = loaded_parameters(layer)
     load(layer, loaded)
     process(layer, case)
-    first = outcome(layer, loaded)
+    first, registered = outcome(layer, loaded), dict(layer._parameters)
 
     restore_model_format(loaded)
     load(layer, loaded)
     process(layer, case)
 
     _assert_equal(outcome(layer, loaded), first)
+    anew = [n for n, p in registered.items() if layer._parameters[n] is not p]
+    assert anew == []
 
 
 @pytest.mark.parametrize("name", IDEMPOTENT)
@@ -129,6 +145,14 @@ def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
     _assert_equal(outcome(layer, loaded), first)
 
 
+def test_no_other_layer_holds_a_thousandth_more_than_on_stock(
+    stock: dict[str, Outcome],
+):
+    more = {n for n in NAMES if run(n).nbytes > 1.001 * stock[n].nbytes}
+
+    assert more == HOLDING_MORE
+
+
 def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
     lossless = {name for name, outcome in stock.items() if not outcome.losses}
 
@@ -138,6 +162,17 @@ def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
         "ct-int8-triton-static",
         "ct-int8-triton-asymmetric",
         "ct-int8-triton-dynamic",
+        "moe-awq-marlin",
+        "moe-gptq-marlin",
+        "moe-wna16",
+        "moe-inc-ark",
+        "moe-ct-wna16-marlin",
+        # What the kernel reads is as large as what was loaded, or larger.
+        "ct-cpu",
+        "ct-cpu-asymmetric",
+        "ct-cpu-w4a8",
+        "ct-cpu-w4a8-asymmetric",
+        "ct-w4a8-fp8-cutlass",
     }
 
 

@@ -86,7 +86,7 @@ class FunctionEditor:
     def _find(self, pattern: str, relations: dict[str, str]) -> SgNode:
         found = self._matches(pattern)
         for relation, other in relations.items():
-            around = self._matches(other)
+            around = self._matches(other, is_clause=other.startswith("elif "))
             related = _RELATIONS[relation]
             found = [node for node in found if related(node, around)]
         if len(found) == 1:
@@ -106,10 +106,15 @@ class FunctionEditor:
             pattern,
         )
 
-    def _matches(self, pattern: str) -> list[SgNode]:
+    def _matches(self, pattern: str, is_clause: bool = False) -> list[SgNode]:
         """What a pattern matches in the function's body; no place twice."""
         try:
-            if pattern in _KEYWORDS:
+            if is_clause:
+                context = f"if _: pass\n{pattern}"
+                found = self._function.find_all(
+                    pattern={"context": context, "selector": "elif_clause"}
+                )
+            elif pattern in _KEYWORDS:
                 kind = pattern if pattern == "yield" else f"{pattern}_statement"
                 found = self._function.find_all(kind=kind, regex=f"^{pattern}$")
             else:
@@ -168,8 +173,7 @@ class FunctionEditor:
         start, end = up.span(match)
         if not self._means_the_same(statement, (start, end), new, f"({new})"):
             new = f"({new})"
-        claim = (start, end) if _is_compound(statement) else up.span(statement)
-        return Edit(start, end, new, claim, self._name, pattern)
+        return Edit(start, end, new, (start, end), self._name, pattern)
 
     def _means_the_same(
         self, statement: SgNode, place: tuple[int, int], first: str, second: str

@@ -34,8 +34,8 @@ class Edit:
         start: First character that goes.
         end: First character that stays.
         text: What comes in its place.
-        claim: Range of the statement that this edit is an edit of. No two edits may
-            claim overlapping ranges. Empty for an addition.
+        claim: Range of the statement or expression that this edit is an edit of. No
+            two edits may claim overlapping ranges. Empty for an addition.
         definition: Qualified name of the definition that is edited.
         pattern: The pattern that found the statement, or empty.
         depth: Column of the text; one less if it goes with what follows. Of the

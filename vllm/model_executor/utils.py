@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
+from typing import Any
+
 import torch
 from series import after, before, replacing
 
@@ -291,6 +293,44 @@ def keep_constants(layer: torch.nn.Module, experts: object) -> None:
         if constant is not None:
             kept = refill_derived(layer, f"{_KEPT}{name}", constant)
             setattr(experts, name, kept)
+
+
+def runtime_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A state dict of what kernels read: live parameters, and buffers.
+
+    Args:
+        model: Model to look at.
+
+    Returns:
+        What `model.state_dict` gives, without retired and empty parameters, and with
+        a parameter of several names in one layer under its runtime name alone.
+    """
+    dropped = {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, layer in model.named_modules(remove_duplicate=False)
+        for name in layer._parameters.keys() - kernel_parameters(layer).keys()
+    }
+    state = model.state_dict()
+    return {name: tensor for name, tensor in state.items() if name not in dropped}
+
+
+def lifecycle_of(tensor: torch.Tensor) -> dict[str, Any]:
+    """What `move_parameter` and `retire_parameter` noted on a parameter.
+
+    Args:
+        tensor: A parameter; anything else has no notes.
+
+    Returns:
+        The notes, for `restore_lifecycle` on the parameter's copy in another process.
+    """
+    notes = vars(tensor)
+    return {name: notes[name] for name in (_RETIRED, _RUNTIME_NAME) if name in notes}
+
+
+def restore_lifecycle(tensor: torch.Tensor, notes: dict[str, Any]) -> None:
+    """Notes on a copy of a parameter what `lifecycle_of` gave for the original."""
+    for name, value in notes.items():
+        setattr(tensor, name, value)
 
 
 def _registered(layer: torch.nn.Module, name: str) -> torch.nn.Parameter:

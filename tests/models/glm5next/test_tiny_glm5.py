@@ -48,7 +48,7 @@ LOADABLE = [
 ]
 
 
-def _id(spec: TinyGlm5) -> str:
+def spec_id(spec: TinyGlm5) -> str:
     parts: list[str] = [spec.architecture, spec.weight_format]
     if spec.experts is not Experts.NONE:
         parts.append(f"{spec.experts}-experts")
@@ -59,7 +59,7 @@ def _id(spec: TinyGlm5) -> str:
     return "-".join(parts)
 
 
-@pytest.fixture(scope="module", params=LOADABLE, ids=_id)
+@pytest.fixture(scope="module", params=LOADABLE, ids=spec_id)
 def spec(request: pytest.FixtureRequest) -> TinyGlm5:
     return request.param
 

@@ -30,6 +30,28 @@ def test_an_expression_takes_the_place_of_an_expression(
         assert merged_loader(block) == LOADER.replace(old, new, 1)
 
 
+def test_expressions_of_one_statement_are_replaced_one_by_one():
+    expect(
+        """
+        def f(layer):
+            return run(w1=layer.w1, w2=layer.w2)
+        """,
+        """
+        from series import replacing
+
+        def f(layer):
+            with replacing("layer.w1"):
+                one(layer)
+            with replacing("layer.w2"):
+                two(layer)
+        """,
+        """
+        def f(layer):
+            return run(w1=one(layer), w2=two(layer))
+        """,
+    )
+
+
 @pytest.mark.parametrize(
     ("statement", "pattern", "new", "expected"),
     [
@@ -112,7 +134,8 @@ def f(items):
         ('"use(items)", inside="with lock: $$$"', 14),
         ('"return", follows="use(items)"', 7),
         ('"return", inside="if items: $$$", follows="stop()"', 11),
-        ('"use($A)", inside="elif more: $$$"', None),
+        ('"use($A)", inside="elif more: $$$"', 9),
+        ('"use($A)", inside="else: $$$"', None),
     ],
 )
 def test_inside_and_follows_tell_statements_that_recur_apart(

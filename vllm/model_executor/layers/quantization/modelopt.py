@@ -3,7 +3,16 @@
 
 from series import replacing
 
+from vllm.model_executor.layers.fused_moe.oracle.nvfp4 import set_input_scale
 from vllm.model_executor.utils import retire_parameter
+
+
+class ModelOptNvFp4FusedMoE:
+    def process_weights_after_loading(self, layer):
+        with replacing('replace_parameter(layer, "w13_input_scale", a13_scale)'):
+            set_input_scale(layer, "w13_input_scale", a13_scale)
+        with replacing('replace_parameter(layer, "w2_input_scale", a2_scale)'):
+            set_input_scale(layer, "w2_input_scale", a2_scale)
 
 
 class KNvfp4Static:

@@ -9,7 +9,8 @@ way round.
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Iterator
+import itertools
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._numel: dict[str, dict[Place, int]] = {}
+        self.total = 0
+        """Elements written to all parameters, those of one place once."""
 
     def __bool__(self) -> bool:
         return bool(self._numel)
@@ -50,7 +53,37 @@ class Arrivals:
             place: Where in the parameter it went.
             numel: How many elements of the parameter it wrote.
         """
-        self._numel.setdefault(name, {})[place] = numel
+        places = self._numel.setdefault(name, {})
+        self.total += numel - places.get(place, 0)
+        places[place] = numel
+
+    def update(self, other: "Arrivals") -> None:
+        """Note all that another load brought."""
+        for name, places in other._numel.items():
+            for place, numel in places.items():
+                self.add(name, place, numel)
+
+    def without(self, names: Collection[str]) -> "Arrivals":
+        """The same, but for the parameters of these names."""
+        rest = Arrivals()
+        rest.update(self)
+        for name in rest._numel.keys() & set(names):
+            rest.total -= rest.numel(name)
+            del rest._numel[name]
+        return rest
+
+    @property
+    def places_agree(self) -> bool:
+        """Whether parameters that share a place have all of their places in common.
+
+        A parameter of one element that is loaded once for each shard is full after
+        the first; the other parameters tell which shards there are.
+        """
+        places = [self._numel[name].keys() for name in self]
+        pairs = itertools.combinations(places, 2)
+        return all(
+            first == second or first.isdisjoint(second) for first, second in pairs
+        )
 
     def numel(self, name: str) -> int:
         """Elements written to a parameter, those of one place once."""

@@ -16,11 +16,12 @@ import torch
 from vllm.config import ModelConfig
 from vllm.logger import init_logger
 from vllm.model_executor.layers.attention import is_deferred_attention_layer
-from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
 from .arrivals import Arrivals, Place, get_weight_loader, observed_loader
-from .audit import compare, take_census
+from .census import take_census
+from .census_comparison import compare
 from .layerwise import get_layerwise_info
+from .left_out import missing_tensors, processing_keeps_left_out
 from .meta import SKIP_LOAD_TENSORS, SKIP_TENSORS
 from .post_load import process_layer, run_model_hook
 from .refusals import Writable, refuse_direct_reload
@@ -29,11 +30,15 @@ from .startup_tensors import StartupTensors, is_same_stretch, model_format_view
 from .tensor_digest import tensor_digest
 from .types import LayerReloadingInfo
 from .undefined_weights import clear_undefined, mark_undefined, undefined_layers
-from .utils import get_layer_tensors, get_tensor_load_numel
+from .utils import get_layer_tensors
 
 __all__ = ["DirectReload"]
 
 logger = init_logger(__name__)
+
+_PACKED_ON_CPU = ".handler_tensor"
+"""Points to weights that a CPU kernel has packed, which every packing makes anew. No
+graph captures it."""
 
 
 @dataclass
@@ -53,27 +58,10 @@ class _Layer:
     touched: bool = False
 
     @property
-    def quant_method(self) -> QuantizeMethodBase | None:
-        method = getattr(self.module, "quant_method", None)
-        return method if isinstance(method, QuantizeMethodBase) else None
-
-    @property
-    def is_processed(self) -> bool:
-        """Whether post-load processing may change what loaders wrote."""
-        method = self.quant_method
-        return method is not None and (
-            type(method).process_weights_after_loading
-            is not QuantizeMethodBase.process_weights_after_loading
-        )
-
-    @property
     def keeps_left_out(self) -> bool:
         """Whether tensors that are not sent keep what they hold."""
-        method = self.quant_method
-        if any(not target.keeps_bytes for target in self.targets.values()):
-            return False
-        return not self.is_processed or (
-            method is not None and method.reloads_per_tensor(self.module)
+        return processing_keeps_left_out(self.module) and all(
+            target.keeps_bytes for target in self.targets.values()
         )
 
 
@@ -334,6 +322,7 @@ class DirectReload:
             finding
             for finding in report.findings
             if not any(finding.name.startswith(f"{name}.") for name in opaque)
+            and not finding.name.endswith(_PACKED_ON_CPU)
             and not (opaque and finding.kind == "grown")
         ]
         if findings:
@@ -389,15 +378,5 @@ def _make_target(current: torch.Tensor | None, metadata: torch.Tensor) -> _Targe
 
 def _missing(layer: _Layer) -> list[str]:
     """Tensors without which a layer cannot be processed."""
-    if layer.info.first_load:
-        return layer.arrivals.missing(layer.info.first_load)
-    missing = []
-    for name, target in layer.targets.items():
-        numel = layer.arrivals.numel(name)
-        expected = get_tensor_load_numel(target.format)
-        if name not in layer.arrivals:
-            if name not in layer.info.creation_values:
-                missing.append(name)
-        elif numel < expected:
-            missing.append(f"{name} ({numel} of {expected} elements came)")
-    return missing
+    formats = {name: target.format for name, target in layer.targets.items()}
+    return missing_tensors(layer.info, layer.arrivals, formats)

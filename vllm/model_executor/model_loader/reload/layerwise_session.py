@@ -6,9 +6,11 @@ import torch
 
 from vllm.config import ModelConfig
 
-from .layerwise import finalize_layerwise_reload, initialize_layerwise_reload
-from .post_load import run_model_hook
-from .refusals import refuse_undeclared_hook
+from .layerwise import (
+    abort_layerwise_reload,
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
 
 __all__ = ["LayerwiseReload"]
 
@@ -18,16 +20,31 @@ class LayerwiseReload:
 
     def __init__(self, model: torch.nn.Module):
         self.model = model
+        self._started = False
 
     def start(self) -> None:
-        """Put the model on the meta device and wrap its loaders."""
-        refuse_undeclared_hook(self.model)
+        """Put the model on the meta device and wrap its loaders.
+
+        Raises:
+            RuntimeError: A layerwise reload is under way, or the model's own post-load
+                hook may not run again. Nothing has changed.
+        """
         initialize_layerwise_reload(self.model)
+        self._started = True
 
     def finish(self, model_config: ModelConfig) -> None:
-        """Process what has not been processed, and what is derived of the whole."""
+        """Process what has not been processed.
+
+        Args:
+            model_config: Its dtype is what attention layers are processed for.
+
+        Raises:
+            RuntimeError: A layer did not get all that it needs, or could not be put
+                back in place.
+        """
         finalize_layerwise_reload(self.model, model_config)
-        run_model_hook(self.model)
 
     def abort(self) -> None:
-        """Put the kernel tensors back."""
+        """Put the kernel tensors back, and drop what has been buffered."""
+        if self._started:
+            abort_layerwise_reload(self.model)

@@ -21,7 +21,14 @@ from vllm.config import ModelConfig
 from .direct import DirectReload
 from .layerwise_session import LayerwiseReload
 
-__all__ = ["ReloadMode", "abort_reload", "finish_reload", "start_reload"]
+__all__ = [
+    "ReloadMode",
+    "abort_reload",
+    "check_reload_mode",
+    "finish_reload",
+    "is_reload_in_progress",
+    "start_reload",
+]
 
 ReloadMode = Literal["layerwise", "direct"]
 
@@ -33,6 +40,23 @@ class _Reload(Protocol):
 
 
 _under_way: WeakKeyDictionary[torch.nn.Module, _Reload] = WeakKeyDictionary()
+
+
+def check_reload_mode(mode: str) -> None:
+    """Check that a reload mode exists.
+
+    Raises:
+        ValueError: It does not.
+    """
+    if mode not in get_args(ReloadMode):
+        raise ValueError(
+            f"unknown reload mode {mode!r}: expected one of {get_args(ReloadMode)}"
+        )
+
+
+def is_reload_in_progress() -> bool:
+    """Whether a model of this process is being reloaded."""
+    return len(_under_way) > 0
 
 
 def start_reload(model: torch.nn.Module, mode: ReloadMode = "layerwise") -> None:
@@ -49,10 +73,7 @@ def start_reload(model: torch.nn.Module, mode: ReloadMode = "layerwise") -> None
         RuntimeError: A reload of this model is under way, or the model cannot be
             reloaded in this mode. Nothing has changed.
     """
-    if mode not in get_args(ReloadMode):
-        raise ValueError(
-            f"unknown reload mode {mode!r}: expected one of {get_args(ReloadMode)}"
-        )
+    check_reload_mode(mode)
     if model in _under_way:
         raise RuntimeError(
             f"a reload of this {type(model).__name__} is already in progress: finish "

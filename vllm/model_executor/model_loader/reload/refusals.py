@@ -18,11 +18,15 @@ __all__ = [
 
 FINALIZES_IN_LOAD_WEIGHTS = frozenset(
     {
+        "vllm.model_executor.models.adapters."
+        "as_seq_cls_model.<locals>.ModelForSequenceClassification",
+        "vllm.model_executor.models.bert.BertForMaskedLM",
         "vllm.model_executor.models.expert_substitution",
-        "vllm.models.deepseek_v4.xpu.dspark",
-        "vllm.models.deepseek_v4.xpu.model",
-        "vllm.models.deepseek_v4.xpu.mtp",
+        "vllm.model_executor.models.nemotron_vl.LlamaNemotronVLForSequenceClassification",
+        "vllm.model_executor.models.openpangu.OpenPanguModel",
+        "vllm.models.deepseek_v4.amd.dspark",
         "vllm.models.flint.model",
+        "vllm.models.flint.ops.moe",
         "vllm.models.inkling.amd.model",
         "vllm.models.inkling.nvidia.model",
         "vllm.models.muse_spark.nvidia.mega_moe",
@@ -30,8 +34,8 @@ FINALIZES_IN_LOAD_WEIGHTS = frozenset(
         "vllm.models.step5.nvidia.mtp",
     }
 )
-"""Modules of models that post-process inside `load_weights`: once for each call, on
-whatever has arrived by then."""
+"""Models that post-process inside `load_weights`, once for each call, on whatever has
+arrived by then: modules, or classes where others of the module do not."""
 
 
 class Writable(NamedTuple):
@@ -84,12 +88,29 @@ def refuse_undeclared_hook(model: torch.nn.Module) -> None:
 
 def _hook_reason(model: torch.nn.Module) -> str | None:
     hook = getattr(model, "process_weights_after_loading", None)
-    if not callable(hook) or getattr(model, "reload_safe_post_load", False):
+    if not callable(hook) or _is_declared_safe(model):
         return None
     return (
         f"{type(model).__name__}.process_weights_after_loading is not declared safe to "
         "run again (`reload_safe_post_load = True`), and without it a reload would "
         "leave stale what it derives from the weights"
+    )
+
+
+def _is_declared_safe(model: torch.nn.Module) -> bool:
+    """Whether the model's own hook is declared, and not only one that it overrides."""
+    for namespace in (model, *type(model).__mro__):
+        if "reload_safe_post_load" in vars(namespace):
+            return bool(model.reload_safe_post_load)
+        if "process_weights_after_loading" in vars(namespace):
+            return False
+    return False
+
+
+def _finalizes_in_load_weights(base: type) -> bool:
+    names = {base.__module__, f"{base.__module__}.{base.__qualname__}"}
+    return "load_weights" in vars(base) and not names.isdisjoint(
+        FINALIZES_IN_LOAD_WEIGHTS
     )
 
 
@@ -103,7 +124,7 @@ def _model_reasons(model: torch.nn.Module) -> list[str]:
         base.__name__
         for module in model.modules()
         for base in type(module).__mro__
-        if base.__module__ in FINALIZES_IN_LOAD_WEIGHTS and "load_weights" in vars(base)
+        if _finalizes_in_load_weights(base)
     }
     reasons += [
         f"{name}.load_weights post-processes, once for each call, what has arrived"

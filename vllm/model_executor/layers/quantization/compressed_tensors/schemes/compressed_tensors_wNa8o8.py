@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
+import torch
 from series import replacing
 
 from vllm.model_executor.utils import (
@@ -18,8 +19,14 @@ class CompressedTensorsWNA8O8Int:
             packed.packed_factor = self.pack_factor
             replace_parameter(layer, "weight", packed)
             move_parameter(layer, "weight", "weight_packed")
+        with replacing("def _noop_loader($$$): $$$"):
+            pass
         with replacing('layer.register_parameter("weight_packed", $$$)'):
             pass
+        with replacing('layer.register_parameter("weight_shape", $$$)'):
+            replace_parameter(
+                layer, "weight_shape", torch.tensor([out_features, in_features])
+            )
 
     @staticmethod
     def _take_act_scale(layer, name):
