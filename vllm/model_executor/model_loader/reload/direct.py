@@ -155,8 +155,8 @@ class DirectReload:
         for layer in touched:
             self._process(layer)
         self._process_attention(model_config.dtype)
-        if touched:
-            run_model_hook(self.model)
+        # Also where nothing arrived: it may gather from other ranks.
+        run_model_hook(self.model)
         self._take_census()
         for layer in touched:
             if layer.info.first_load is None and not layer.missing:
