@@ -154,12 +154,12 @@ def load(layer: torch.nn.Module, items: Iterable[Item]) -> None:
     but not in a layerwise reload, which keeps it until the layer is complete.
     """
     for item in items:
-        param = dict(layer.named_parameters())[item.name]
+        param: Any = dict(layer.named_parameters())[item.name]
         sent = item.tensor.clone()
         shard = () if item.shard is None else (item.shard,)
         param.weight_loader(param, sent, *shard)
         if param.weight_loader.__name__ != "online_process_loader":
-            sent.untyped_storage().fill_(0xFF)
+            sent.untyped_storage().fill_(0xFF)  # type: ignore[attr-defined]
 
 
 def process(layer: Any) -> None:

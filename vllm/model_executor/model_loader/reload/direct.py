@@ -9,6 +9,8 @@ layer is buffered. A layer whose storage cannot hold its model format gets scrat
 something for it arrives.
 """
 
+from typing import Any
+
 import torch
 
 from vllm.config import ModelConfig
@@ -71,7 +73,8 @@ class DirectReload:
         for target in targets:
             target.set_up(target.owners[0][0].module)
             for owner, own_name in target.owners:
-                owner.module._parameters[own_name] = target.tensor
+                parameters: dict[str, Any] = owner.module._parameters
+                parameters[own_name] = target.tensor
         for target in targets:
             self._observe(target.tensor, target.owners, target)
         for layer in layers:
@@ -105,8 +108,8 @@ class DirectReload:
             for layer, name in owners:
                 layer.arrivals.add(name, (), tensor.numel())
 
-        tensor.observe_default_load = default_load
-        tensor.weight_loader = observed_loader(
+        tensor.observe_default_load = default_load  # type: ignore[attr-defined]
+        tensor.weight_loader = observed_loader(  # type: ignore[attr-defined]
             get_weight_loader(tensor), before_call, before_write, arrived
         )
 
@@ -154,7 +157,7 @@ class DirectReload:
                 layer.restore()
         for layer in touched:
             self._process(layer)
-        self._process_attention(model_config.dtype)
+        self._process_attention(model_config.dtype)  # type: ignore[arg-type]
         # Also where nothing arrived: it may gather from other ranks.
         run_model_hook(self.model)
         self._take_census()
@@ -217,7 +220,7 @@ class DirectReload:
             if is_deferred_attention_layer(module) and not touched.isdisjoint(
                 module.modules()
             ):
-                module.process_weights_after_loading(dtype)
+                module.process_weights_after_loading(dtype)  # type: ignore[operator]
                 layer.startup.put_back()
 
     def _take_census(self) -> None:

@@ -90,7 +90,7 @@ def _observe(tensor: torch.Tensor, name: str, arrivals: Arrivals) -> None:
         arrived=lambda place, numel: arrivals.add(name, place, numel),
     )
     observed.observes = loader  # type: ignore[attr-defined]
-    tensor.weight_loader = observed
+    tensor.weight_loader = observed  # type: ignore[attr-defined]
 
 
 def _stop_observing(tensor: torch.Tensor) -> None:
@@ -100,9 +100,9 @@ def _stop_observing(tensor: torch.Tensor) -> None:
     while hasattr(loader, "observes"):
         loader = loader.observes
     if loader is default_weight_loader:
-        del tensor.weight_loader
+        del tensor.weight_loader  # type: ignore[attr-defined]
     else:
-        tensor.weight_loader = loader
+        tensor.weight_loader = loader  # type: ignore[attr-defined]
 
 
 def _common_value(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -92,7 +92,7 @@ class StartupTensors:
             if new is None and startup.data.numel() == 0:
                 continue
             _require_layout(self.layer, name, startup.data, new)
-            made.append((startup.data, new.data))
+            made.append((startup.data, new.data))  # type: ignore[union-attr]
         for name, old in list(self.plain.items()):
             new = self.layer.__dict__.get(name)
             if isinstance(new, torch.Tensor) and _same_layout(old, new):
