@@ -54,7 +54,8 @@ def aiter() -> Iterator[None]:
         for depth in range(path.count(".") + 1):
             parent = path.rsplit(".", depth)[0]
             fakes.setdefault(parent, ModuleType(parent))
-        fakes[path].__dict__.update(members)
+        for name, member in members.items():
+            setattr(fakes[path], name, member)
     with (
         mock.patch.dict(sys.modules, fakes),
         mock.patch.object(torch.accelerator, "empty_cache", lambda: None),
