@@ -29,6 +29,7 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
     record_metadata_for_reloading,
 )
+from vllm.model_executor.model_loader.reload.audit import compare, take_census
 
 NAMES = list(cases())
 
@@ -135,7 +136,7 @@ def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
     record_metadata_for_reloading(layer)
     load(layer, loaded)
     process(layer, case)
-    first = outcome(layer, loaded)
+    first, before = outcome(layer, loaded), take_census(layer)
 
     with case.processing():
         initialize_layerwise_reload(layer)
@@ -143,6 +144,8 @@ def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
         finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
     _assert_equal(outcome(layer, loaded), first)
+    report = compare(before, take_census(layer))
+    assert report.ok, report.to_table()
 
 
 def test_no_other_layer_holds_a_thousandth_more_than_on_stock(
