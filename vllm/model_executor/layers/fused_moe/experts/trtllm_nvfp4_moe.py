@@ -7,25 +7,15 @@ from vllm.model_executor.utils import replace_parameter
 
 
 class TrtLlmNvFp4ExpertsBase:
-    # For who leaves out the post-load step, which keeps them as parameters.
+    # For methods that leave out the post-load step, which keeps them as parameters.
     kept_constants = ("g1_scale_c", "gemm1_clamp_limit", "gemm1_alpha", "gemm1_beta")
 
     def process_weights_after_loading(self, layer):
         with replacing('layer.register_parameter("g1_scale_c", $$$)'):
-            self.g1_scale_c = replace_parameter(layer, "g1_scale_c", g1_scale_c)
-        with replacing("self.g1_scale_c = layer.g1_scale_c"):
-            pass
+            replace_parameter(layer, "g1_scale_c", g1_scale_c)
         with replacing('layer.register_parameter("gemm1_clamp_limit", $$$)'):
-            self.gemm1_clamp_limit = replace_parameter(
-                layer, "gemm1_clamp_limit", gemm1_clamp_limit
-            )
-        with replacing("self.gemm1_clamp_limit = layer.gemm1_clamp_limit"):
-            pass
+            replace_parameter(layer, "gemm1_clamp_limit", gemm1_clamp_limit)
         with replacing('layer.register_parameter("gemm1_beta", $$$)'):
-            self.gemm1_beta = replace_parameter(layer, "gemm1_beta", gemm1_beta)
-        with replacing("self.gemm1_beta = layer.gemm1_beta"):
-            pass
+            replace_parameter(layer, "gemm1_beta", gemm1_beta)
         with replacing('layer.register_parameter("gemm1_alpha", $$$)'):
-            self.gemm1_alpha = replace_parameter(layer, "gemm1_alpha", self.gemm1_alpha)
-        with replacing("self.gemm1_alpha = layer.gemm1_alpha"):
-            pass
+            replace_parameter(layer, "gemm1_alpha", self.gemm1_alpha)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
-from series import replacing
+from series import after, replacing
 
 from vllm.model_executor.utils import refill_derived, replace_parameter
 
@@ -22,17 +22,14 @@ def make_fp8_moe_quant_config(
     gemm1_beta=None,
     layer=None,
 ):
-    with replacing("g1_alphas = w1_scale * a1_scale"):
-        g1_alphas, g2_alphas = w1_scale * a1_scale, w2_scale * a2_scale
-    with replacing("g2_alphas = w2_scale * a2_scale"):
+    with after("g2_alphas = w2_scale * a2_scale"):
         a1_gscale, a2_gscale = 1.0 / a1_scale, 1.0 / a2_scale
     with replacing('layer.register_parameter("g1_alphas", $$$)'):
-        g1_alphas = replace_parameter(layer, "g1_alphas", g1_alphas)
+        replace_parameter(layer, "g1_alphas", g1_alphas)
     with replacing('layer.register_parameter("g2_alphas", $$$)'):
-        g2_alphas = replace_parameter(layer, "g2_alphas", g2_alphas)
-    with replacing("g1_alphas = layer.g1_alphas"):
+        replace_parameter(layer, "g2_alphas", g2_alphas)
+    with after("g2_alphas = layer.g2_alphas"):
         a1_gscale = refill_derived(layer, "_a1_gscale", a1_gscale)
-    with replacing("g2_alphas = layer.g2_alphas"):
         a2_gscale = refill_derived(layer, "_a2_gscale", a2_gscale)
     with replacing("(1.0 / a1_scale)", inside="return fp8_w8a8_moe_quant_config($$$)"):
         a1_gscale
