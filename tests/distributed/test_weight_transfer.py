@@ -44,7 +44,7 @@ def test_layerwise_is_the_default():
 
 def test_an_unknown_mode_is_rejected():
     with pytest.raises(ValueError, match="reload_mode"):
-        WeightTransferConfig(reload_mode="sideways")
+        WeightTransferConfig(reload_mode="sideways")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("backend", ["nccl", "ipc"])
@@ -53,15 +53,15 @@ def test_engines_pass_the_mode_from_their_config(backend):
     engine = make_engine(
         _engine_class(backend), model, backend=backend, reload_mode="direct"
     )
-    address = model.first.weight.data_ptr()
+    address = model.first.weight.data_ptr()  # type: ignore[operator,union-attr]
 
     engine.start_weight_update()
-    assert model.first.weight.data_ptr() == address
+    assert model.first.weight.data_ptr() == address  # type: ignore[operator,union-attr]
     model.load_weights(toy_weights(2.0).items())
     engine.finish_weight_update()
 
     assert values(model) == {2.0}
-    assert model.first.weight.data_ptr() == address
+    assert model.first.weight.data_ptr() == address  # type: ignore[operator,union-attr]
 
 
 @pytest.mark.parametrize("backend", ["nccl", "ipc"])
@@ -70,7 +70,7 @@ def test_engines_reload_layerwise_by_default(backend):
     engine = make_engine(_engine_class(backend), model, backend=backend)
 
     engine.start_weight_update()
-    assert model.first.weight.is_meta
+    assert model.first.weight.is_meta  # type: ignore[union-attr]
     model.load_weights(toy_weights(2.0).items())
     engine.finish_weight_update()
 
@@ -142,14 +142,14 @@ def _m2n_in_place(mode: str) -> list[bool]:
     from vllm.distributed.weight_transfer.m2n_common import M2NWireParam
 
     model = loaded_toy_model(1.0)
-    for param in model.first.parameters():
-        param.weight_loader = default_weight_loader
+    for param in model.first.parameters():  # type: ignore[union-attr]
+        param.weight_loader = default_weight_loader  # type: ignore[union-attr]
     engine = make_engine(
         _engine_class("nccl_m2n"), model, backend="nccl_m2n", reload_mode=mode
     )
     wire = [
         M2NWireParam(f"first.{name}", "float32", tuple(param.shape), (1, 1), None)
-        for name, param in model.first.named_parameters()
+        for name, param in model.first.named_parameters()  # type: ignore[union-attr]
     ]
     engine._prepare_source_plan(tuple(wire), num_trainer_ranks=1)
     engine._prepare_destination_plan(

@@ -117,7 +117,7 @@ class LocalEngine(WeightTransferEngine[_InitInfo, _UpdateInfo]):
         finish_reload(self.model, self.model_config)
 
     def receive_weights(self, update_info: _UpdateInfo) -> None:
-        self.model.load_weights(update_info.weights.items())
+        self.model.load_weights(update_info.weights.items())  # type: ignore[operator]
 
     def shutdown(self) -> None:
         pass

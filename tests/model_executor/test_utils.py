@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -341,6 +342,8 @@ def test_buffers_and_plain_attributes_are_live():
 
 class Holder:
     """Holds tensors as plain attributes."""
+
+    scale: Any
 
 
 def test_the_first_derived_tensor_is_held_as_it_is():

@@ -102,7 +102,8 @@ def test_the_cast_of_the_finalization_norm_follows_it():
     finalize.refill_weight()
 
     assert not captured.differences()
-    assert torch.equal(finalize._fused_weight, weight.bfloat16())
+    fused: Any = finalize._fused_weight
+    assert torch.equal(fused, weight.bfloat16())
 
 
 class ExpertsLayer(nn.Module):
@@ -154,7 +155,7 @@ def _nvfp4_method() -> Any:
 
 def _convert(**kwargs: Any) -> tuple:
     """The tensors in the layout they came in, in new memory as a kernel's are."""
-    names = ("w13", "w13_scale", "w13_scale_2", "a13_scale")
+    names: tuple[str, ...] = ("w13", "w13_scale", "w13_scale_2", "a13_scale")
     names += tuple(name.replace("13", "2") for name in names)
     return tuple(kwargs[name].clone() for name in names)
 
@@ -162,7 +163,9 @@ def _convert(**kwargs: Any) -> tuple:
 def _process(method: Any, layer: ExpertsLayer) -> Any:
     from vllm.models.muse_spark.nvidia import muse_moe_runner
 
-    class TrtLlmExperts(muse_moe_runner._MuseSparkNvFp4Scales, Experts):
+    scales: Any = muse_moe_runner._MuseSparkNvFp4Scales
+
+    class TrtLlmExperts(scales, Experts):
         pass
 
     def make_kernel(moe_quant_config: Any, **_: Any) -> Any:

@@ -49,12 +49,12 @@ def aiter() -> Iterator[None]:
         },
         "aiter.ops.triton.quant": {"dynamic_mxfp4_quant": _quantize_mxfp4},
     }
-    fakes = {}
+    fakes: dict[str, ModuleType] = {}
     for path, members in modules.items():
         for depth in range(path.count(".") + 1):
             parent = path.rsplit(".", depth)[0]
             fakes.setdefault(parent, ModuleType(parent))
-        vars(fakes[path]).update(members)
+        fakes[path].__dict__.update(members)
     with (
         mock.patch.dict(sys.modules, fakes),
         mock.patch.object(torch.accelerator, "empty_cache", lambda: None),

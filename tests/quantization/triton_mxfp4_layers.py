@@ -103,7 +103,7 @@ def _make_method(module: Any, kind: str, backend: str, moe: Any) -> Any:
         )
         if hasattr(module, name)
     }
-    with mock.patch.multiple(module, **choosers):
+    with mock.patch.multiple(module, **choosers):  # type: ignore[call-overload]
         if kind != "QuarkOCP_MX_MoEMethod":
             return getattr(module, kind)(moe)
         keys = import_module(f"{QUANTIZATION}.utils.quant_utils")

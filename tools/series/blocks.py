@@ -111,7 +111,7 @@ class FunctionEditor:
         try:
             if is_clause:
                 context = f"if _: pass\n{pattern}"
-                found = self._function.find_all(
+                found = self._function.find_all(  # type: ignore[call-overload]
                     pattern={"context": context, "selector": "elif_clause"}
                 )
             elif pattern in _KEYWORDS:

@@ -89,8 +89,10 @@ def deepseek(module: ModuleType = deepseek_v4, **engram: Any) -> Any:
         ),
     )
     if module is deepseek_v41:
-        return bare(deepseek_v41.DeepseekV41LLMForCausalLM, model=model)
-    return bare(deepseek_v4.DeepseekV4ForCausalLM, model=model)
+        v41: Any = deepseek_v41.DeepseekV41LLMForCausalLM
+        return bare(v41, model=model)
+    v4: Any = deepseek_v4.DeepseekV4ForCausalLM
+    return bare(v4, model=model)
 
 
 def deepseek_vision(module: ModuleType = deepseek_v4_vl) -> Any:

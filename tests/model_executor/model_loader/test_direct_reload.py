@@ -12,6 +12,7 @@ import torch
 
 from tests.model_executor.model_loader.toy_reload_model import (
     METHODS,
+    Identity,
     ToyReloadModel,
     Weights,
     cold_start,
@@ -300,7 +301,7 @@ def test_abort_before_anything_was_loaded_leaves_the_model_as_it_was():
 
 
 def test_a_refused_start_names_every_reason_and_changes_nothing():
-    class Once(METHODS["identity"]):
+    class Once(Identity):
         supports_direct_reload = False
 
     model = cold_start(make_weights(0))

@@ -106,7 +106,7 @@ def test_lora_finds_the_weight_that_the_kernel_reads(name: str):
     layer = _model(name)["layer"]
     lora: Any = SimpleNamespace(base_layer=layer)
 
-    weight = BaseLinearLayerWithLoRA.weight.fget(lora)
+    weight = BaseLinearLayerWithLoRA.weight.fget(lora)  # type: ignore[attr-defined]
 
     assert any(weight is param for param in kernel_parameters(layer).values())
     assert _get_lora_device(layer) == weight.device

@@ -7,6 +7,7 @@ loader. The layers differ in their methods; everything else is vLLM's.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
@@ -140,7 +141,7 @@ class ToyReloadModel(torch.nn.Module):
                 loader(params[name], tensor)
             else:
                 param_name, _, shard = name.rpartition(".")
-                param = params[param_name]
+                param: Any = params[param_name]
                 param.weight_loader(param, tensor, int(shard))
             loaded.add(name)
         return loaded

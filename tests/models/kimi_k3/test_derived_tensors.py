@@ -125,7 +125,8 @@ class MoeLayer(nn.Module):
         self.load(0)
 
     def load(self, seed: int) -> None:
-        for owner, rows in ((self.mlp.gate, 896), (self.down, 3584)):
+        owners: list[tuple[Any, int]] = [(self.mlp.gate, 896), (self.down, 3584)]
+        for owner, rows in owners:
             weight = torch.randint(
                 0, 100, (rows, 1), generator=torch.Generator().manual_seed(seed)
             )
@@ -234,7 +235,8 @@ def test_the_specialized_decode_refills_all_that_it_packed(tp: int):
     built.packed_fronts = {1: providers.pack_front(layer.mlp, 1, tp)}
     built.attention = {1: SimpleNamespace(core=_kda(attention))}
     built.feed_forward = {1: dense}
-    model: Any = KimiLinearForCausalLM.__new__(KimiLinearForCausalLM)
+    model_class: Any = KimiLinearForCausalLM
+    model = model_class.__new__(model_class)
     nn.Module.__init__(model)
     model.__dict__["specialized_decode"] = built
     paths = [
@@ -259,7 +261,8 @@ def test_the_specialized_decode_refills_all_that_it_packed(tp: int):
 def test_a_model_without_a_specialized_decode_has_nothing_to_refill():
     from vllm.models.kimi_k3.nvidia.model import KimiLinearForCausalLM
 
-    model: Any = KimiLinearForCausalLM.__new__(KimiLinearForCausalLM)
+    model_class: Any = KimiLinearForCausalLM
+    model = model_class.__new__(model_class)
     nn.Module.__init__(model)
     model.specialized_decode = None
 

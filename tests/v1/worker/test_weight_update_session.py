@@ -116,7 +116,8 @@ def test_an_update_reaches_the_chosen_model_only(worker, target):
 
 
 def test_a_start_that_is_refused_closes_the_session_and_leaves_no_mark(worker, target):
-    _model(worker, target).process_weights_after_loading = lambda: None
+    model: Any = _model(worker, target)
+    model.process_weights_after_loading = lambda: None
 
     with pytest.raises(RuntimeError, match="reload_safe_post_load"):
         _start(worker, target)
@@ -144,8 +145,8 @@ def test_an_error_in_finish_closes_the_session(worker, target):
     _start(worker, target)
     _send(worker, toy_weights(2.0))
     model = _model(worker, target)
-    model.reload_safe_post_load = True
-    model.process_weights_after_loading = fail
+    model.reload_safe_post_load = True  # type: ignore[assignment]
+    model.process_weights_after_loading = fail  # type: ignore[assignment]
     with pytest.raises(ZeroDivisionError):
         worker.finish_weight_update()
 

@@ -75,7 +75,7 @@ def _attention(wo_a: torch.nn.Module) -> torch.nn.Module:
 
     attention = DeepseekV4CPUAttention.__new__(DeepseekV4CPUAttention)
     torch.nn.Module.__init__(attention)
-    attention.wo_a = wo_a
+    attention.wo_a = wo_a  # type: ignore[assignment]
     attention.n_local_heads, attention.n_local_groups = 4, GROUPS
     attention.head_dim = INPUT_SIZE * GROUPS // 4
     attention.o_lora_rank = sum(OUTPUT_SIZES) // GROUPS

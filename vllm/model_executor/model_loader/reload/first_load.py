@@ -57,14 +57,28 @@ def end_first_load(model: torch.nn.Module) -> None:
         for tensor in tensors.values():
             _stop_observing(tensor)
         info.loaded_names = tuple(tensors)
-        recorded = info.restore_metadata[0].keys() | info.restore_metadata[1].keys()
+        recorded = info.restore_metadata[0] | info.restore_metadata[1]
         info.late_metadata = {
             name: sanitize_layer_refs(to_meta_tensor(tensor), layer)
             for name, tensor in tensors.items()
-            if name not in recorded and not isinstance(tensor, UninitializedParameter)
+            if not isinstance(tensor, UninitializedParameter)
+            and not _same_format(recorded.get(name), tensor)
         }
         if not observed_any:
             info.first_load = None
+
+
+def _same_format(recorded: torch.Tensor | None, tensor: torch.Tensor) -> bool:
+    """Whether a tensor still has the format in which it was created.
+
+    A weight loader may register another parameter under its name.
+    """
+    return (
+        recorded is not None
+        and type(recorded) is type(tensor)
+        and recorded.shape == tensor.shape
+        and recorded.dtype == tensor.dtype
+    )
 
 
 def _observe(tensor: torch.Tensor, name: str, arrivals: Arrivals) -> None:
@@ -76,7 +90,7 @@ def _observe(tensor: torch.Tensor, name: str, arrivals: Arrivals) -> None:
         arrived=lambda place, numel: arrivals.add(name, place, numel),
     )
     observed.observes = loader  # type: ignore[attr-defined]
-    tensor.weight_loader = observed
+    tensor.weight_loader = observed  # type: ignore[attr-defined]
 
 
 def _stop_observing(tensor: torch.Tensor) -> None:
@@ -86,9 +100,9 @@ def _stop_observing(tensor: torch.Tensor) -> None:
     while hasattr(loader, "observes"):
         loader = loader.observes
     if loader is default_weight_loader:
-        del tensor.weight_loader
+        del tensor.weight_loader  # type: ignore[attr-defined]
     else:
-        tensor.weight_loader = loader
+        tensor.weight_loader = loader  # type: ignore[attr-defined]
 
 
 def _common_value(tensor: torch.Tensor) -> torch.Tensor | None:

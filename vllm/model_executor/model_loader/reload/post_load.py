@@ -53,7 +53,7 @@ def process_layer(layer: torch.nn.Module) -> None:
     # Processing may have made parameters anew, stamped with the global rank: a later
     # load would narrow those of a replicated layer at the wrong offset.
     if hasattr(layer, "update_param_tp_status"):
-        layer.update_param_tp_status()
+        layer.update_param_tp_status()  # type: ignore[operator]
 
 
 @torch.no_grad()

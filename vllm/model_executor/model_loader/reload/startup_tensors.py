@@ -100,6 +100,7 @@ class StartupTensors:
             if new is None and startup.data.numel() == 0:
                 continue
             _require_layout(self.layer, name, startup.data, new)
+            assert new is not None  # Its layout is the startup tensor's.
             made.append(MadeTensor(new, new.data, startup.tensor, startup.data))
         for name, old in list(self.plain.items()):
             new = self.layer.__dict__.get(name)

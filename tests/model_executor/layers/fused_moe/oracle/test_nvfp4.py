@@ -40,7 +40,7 @@ def test_humming_reads_packed_weights_under_the_checkpoints_name(
         lambda layer, quant_config: given.update(kernel_parameters(layer)),
     )
 
-    nvfp4.convert_to_nvfp4_moe_kernel_format(
+    nvfp4.convert_to_nvfp4_moe_kernel_format(  # type: ignore[misc]
         nvfp4.NvFp4MoeBackend.HUMMING, layer, *[None] * 8, is_act_and_mul=True
     )
 

@@ -44,7 +44,7 @@ def checkpoint_parameters(
     known: dict[str, list[str]] = layer.__dict__.setdefault("humming_sources", {})
     if prefix not in known:
         known[prefix] = list(live_parameters(layer, prefix))
-    return {name: layer._parameters[prefix + name] for name in known[prefix]}
+    return {name: layer.get_parameter(prefix + name) for name in known[prefix]}
 
 
 def live_parameters(
