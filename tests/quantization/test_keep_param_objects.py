@@ -216,7 +216,7 @@ def test_copies_for_a_gathered_projection_are_refilled():
     first = [getattr(layer, name) for name in names]
     expected = [tensor.clone() for tensor in first]
     for tensor in first:
-        tensor.view(torch.uint8).zero_()
+        tensor.reshape(-1).view(torch.uint8).zero_()
 
     restore_model_format(loaded)
     load(layer, loaded)
