@@ -204,7 +204,8 @@ def _moe_processing() -> Iterator[None]:
 
 
 def _hold(config: Any, *others: Any, **more: Any) -> Any:
-    return SimpleNamespace(config=config)
+    experts = SimpleNamespace(keep_constants=lambda layer: None)
+    return SimpleNamespace(config=config, fused_experts=experts)
 
 
 def moe_cases() -> dict[str, Case]:

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -171,11 +172,25 @@ def _nvfp4_scales() -> dict[str, Case]:
     marlin = nvfp4("MARLIN")
     muse = _experts(_MUSE_SPARK, muse_spark, marlin, choosing_module=_MODELOPT)
     made = {"modelopt": (_MODELOPT, modelopt), "quark": (_QUARK, quark)}
-    return {"moe-muse-spark-marlin": muse} | {
-        f"moe-{name}-nvfp4{suffix}": _experts(module, make, nvfp4(backend))
-        for name, (module, make) in made.items()
-        for suffix, backend in (("", "EMULATION"), ("-marlin", "MARLIN"))
-    }
+    return (
+        {"moe-muse-spark-marlin": muse}
+        | {
+            f"moe-{name}-nvfp4{suffix}": _experts(module, make, nvfp4(backend))
+            for name, (module, make) in made.items()
+            for suffix, backend in (("", "EMULATION"), ("-marlin", "MARLIN"))
+        }
+        | {
+            f"moe-{name}-nvfp4-cutlass": Case(
+                partial(make_experts, module, make, nvfp4("VLLM_CUTLASS")), _on_the_host
+            )
+            for name, (module, make) in made.items()
+        }
+    )
+
+
+def _on_the_host() -> AbstractContextManager[Any]:
+    """Stands in for the copy to the device of scales that are swizzled."""
+    return mock.patch.object(torch.Tensor, "cuda", lambda tensor: tensor)
 
 
 def _int8() -> dict[str, Case]:
@@ -251,6 +266,7 @@ def _fp8_scales() -> dict[str, Case]:
         ),
         "moe-modelopt-fp8": _experts(_MODELOPT, modelopt, triton),
         "moe-fp8": _experts(f"{QUANTIZATION}.fp8", plain, triton),
+        "moe-fp8-cutlass": _experts(f"{QUANTIZATION}.fp8", plain, fp8("VLLM_CUTLASS")),
         "moe-ct-fp8": _experts(f"{_CT}w8a8_fp8", compressed, triton),
         "moe-quark-fp8": _experts(_QUARK, quark, triton),
         "moe-quark-mxfp4-fp8": _experts(_QUARK, quark_mxfp4, mxfp4("EMULATION")),

@@ -37,22 +37,7 @@ def _process() -> Iterator[None]:
         yield
 
 
-MOVED = {
-    "gptq-marlin": "the kernel's empty zero point",
-    "wNa8o8-int4": "the scheme's activation scales",
-    "wNa8o8-int8": "the scheme's activation scales",
-}
-"""What is made anew by each run of post-load processing, and refused for it."""
-
-PARAMETERS = [
-    pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=MOVED[name]))
-    if name in MOVED
-    else name
-    for name in cases()
-]
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", cases())
 def test_three_direct_reloads_give_the_same_in_the_same_objects(name: str):
     case = cases()[name]
     layer = case.build()

@@ -29,6 +29,7 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
     record_metadata_for_reloading,
 )
+from vllm.model_executor.model_loader.reload.audit import compare, take_census
 
 NAMES = list(cases())
 
@@ -142,7 +143,7 @@ def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
     record_metadata_for_reloading(layer)
     load(layer, loaded)
     process(layer, case)
-    first = outcome(layer, loaded)
+    first, before = outcome(layer, loaded), take_census(layer)
 
     for _ in range(2):
         with case.processing():
@@ -151,6 +152,8 @@ def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
             finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
         _assert_equal(outcome(layer, loaded), first)
+        report = compare(before, take_census(layer))
+        assert report.ok, report.to_table()
 
 
 def test_no_other_layer_holds_a_thousandth_more_than_on_stock(
@@ -197,3 +200,32 @@ def test_marlin_gets_an_empty_zero_point(monkeypatch: pytest.MonkeyPatch):
     layer.quant_method.apply(layer, torch.ones(1, INPUT_SIZE))
 
     assert given["weight_zp"].numel() == 0
+
+
+def test_copies_for_a_gathered_projection_are_refilled():
+    case = cases()["modelopt-nvfp4-a16"]
+    layer = case.build()
+    layer._retain_weight_for_gather = True
+    loaded = loaded_parameters(layer)
+    names = [
+        f"_nvfp4_{name}_for_gather"
+        for name in ("weight", "weight_scale", "weight_global_scale")
+    ]
+    load(layer, loaded)
+    process(layer, case)
+    first = [getattr(layer, name) for name in names]
+    expected = [tensor.clone() for tensor in first]
+    for tensor in first:
+        tensor.reshape(-1).view(torch.uint8).zero_()
+
+    restore_model_format(loaded)
+    load(layer, loaded)
+    process(layer, case)
+
+    again = [getattr(layer, name) for name in names]
+    assert all(one is other for one, other in zip(again, first, strict=True))
+    assert all(map(torch.equal, _bytes(again), _bytes(expected)))
+
+
+def _bytes(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor.reshape(-1).view(torch.uint8) for tensor in tensors]

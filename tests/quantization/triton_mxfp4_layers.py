@@ -120,7 +120,8 @@ class Kernel:
     def __init__(self, moe_quant_config: Any, **others: Any) -> None:
         self.config = moe_quant_config
         self.fused_experts = SimpleNamespace(
-            process_weights_after_loading=lambda layer: None
+            keep_constants=lambda layer: None,
+            process_weights_after_loading=lambda layer: None,
         )
 
     def apply(self, **arguments: Any) -> dict[str, Any]:

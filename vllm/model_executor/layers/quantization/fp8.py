@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+
+from series import after
+
 from vllm.model_executor.kernels.linear.scaled_mm.BlockScaledMMLinearKernel import (
     Fp8BlockScaledMMLinearKernel,
 )
@@ -28,3 +31,7 @@ class Fp8MoEMethod:
                 Fp8MoeBackend.BATCHED_VLLM_CUTLASS,
             )
         )
+
+    def _init_moe_kernel(self, layer):
+        with after("self.moe_kernel = make_fp8_moe_kernel($$$)"):
+            self.moe_kernel.fused_experts.keep_constants(layer)

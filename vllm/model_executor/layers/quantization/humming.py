@@ -9,7 +9,7 @@ from vllm.model_executor.layers.quantization.utils.humming.parameters import (
     live_parameters,
     replace_converted,
 )
-from vllm.model_executor.utils import get_live_param
+from vllm.model_executor.utils import get_live_param, refill_derived
 
 
 class HummingLinearMethod:
@@ -75,6 +75,8 @@ class HummingLinearMethod:
         ):
             self.kernel_weight_schema = self.weight_schema
             self.weight_schema, self.input_schema = checkpoint_schemas
+        with replacing("_hm.create_humming_locks(layer.weight.device)"):
+            refill_derived(self, "locks", _hm.create_humming_locks(layer.weight.device))
 
     def apply(self, layer, x, bias=None):
         with replacing("_hm.humming_forward($$$)"):
@@ -107,3 +109,5 @@ class HummingMoEMethod:
         with after("self.humming_configs = $$$"):
             if self.humming_configs == previous:
                 return
+        with after("self.moe_kernel = make_humming_moe_kernel($$$)"):
+            self.moe_kernel.fused_experts.keep_constants(layer)

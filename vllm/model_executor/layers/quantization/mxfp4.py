@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
-from series import replacing
+from series import after, replacing
 
 from vllm.model_executor.layers.quantization.utils.mxfp4_utils import triton_weight
 
@@ -17,6 +17,8 @@ class GptOssMxfp4MoEMethod:
             pass
         with replacing("layer.w2_weight = w2"):
             pass
+        with after("self.moe_kernel = make_mxfp4_moe_kernel($$$)"):
+            self.moe_kernel.fused_experts.keep_constants(layer)
 
     def get_fused_moe_quant_config(self, layer):
         with replacing(
@@ -76,6 +78,8 @@ class Mxfp4MoEMethod:
             pass
         with replacing("scale.data = torch.empty($$$)"):
             pass
+        with after("self.moe_kernel = make_mxfp4_moe_kernel($$$)"):
+            self.moe_kernel.fused_experts.keep_constants(layer)
 
     def get_fused_moe_quant_config(self, layer):
         with replacing(
@@ -103,3 +107,7 @@ class Mxfp4MoEMethod:
             triton_weight(layer, "w13_weight")
         with replacing("layer.w2_weight"):
             triton_weight(layer, "w2_weight")
+
+    def _build_moe_kernel(self, layer):
+        with after("self.moe_kernel = make_mxfp4_moe_kernel($$$)"):
+            self.moe_kernel.fused_experts.keep_constants(layer)

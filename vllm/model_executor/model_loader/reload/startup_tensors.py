@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .handover import MadeTensor, hand_over
 from .utils import get_layer_params_buffers
 
 __all__ = ["StartupTensor", "StartupTensors", "is_same_stretch", "model_format_view"]
@@ -65,7 +66,9 @@ class StartupTensors:
         """Unregisters what post-load processing registered, before it runs again."""
         for registry in (self.layer._parameters, self.layer._buffers):
             for name in registry.keys() - names:
-                del registry[name]
+                # None stands for a tensor that the layer goes without.
+                if registry[name] is not None:
+                    del registry[name]
 
     def put_back(self) -> None:
         """Writes what post-load processing made into the startup tensors.
@@ -74,17 +77,22 @@ class StartupTensors:
             RuntimeError: It made something of another layout, or nothing.
         """
         made = self._made()
-        storages = {_storage(old) for old, _ in made}
+        moved = [one for one in made if not _same_place(one.data, one.memory)]
+        storages = {_storage(one.memory) for one in moved}
         # A source that lies in memory which is about to be written is read first.
-        sources = [new.clone() if _storage(new) in storages else new for _, new in made]
-        for (old, _), source in zip(made, sources, strict=True):
-            old.copy_(source)
+        sources = [
+            one.data.clone() if _storage(one.data) in storages else one.data
+            for one in moved
+        ]
+        for one, source in zip(moved, sources, strict=True):
+            one.memory.copy_(source)
         self.restore()
         for name, old in self.plain.items():
             self.layer.__dict__[name] = old
+        hand_over(self.layer, made)
 
-    def _made(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Startup tensors and what takes their places, where the places differ."""
+    def _made(self) -> list[MadeTensor]:
+        """What takes the places of startup tensors: other objects, or other data."""
         tensors = self.layer._parameters | self.layer._buffers
         made = []
         for name, startup in self.registered.items():
@@ -92,15 +100,16 @@ class StartupTensors:
             if new is None and startup.data.numel() == 0:
                 continue
             _require_layout(self.layer, name, startup.data, new)
-            made.append((startup.data, new.data))  # type: ignore[union-attr]
+            assert new is not None  # Its layout is the startup tensor's.
+            made.append(MadeTensor(new, new.data, startup.tensor, startup.data))
         for name, old in list(self.plain.items()):
             new = self.layer.__dict__.get(name)
             if isinstance(new, torch.Tensor) and _same_layout(old, new):
-                made.append((old, new))
+                made.append(MadeTensor(new, new.data, old, old.data))
             else:
                 # The census of a reload reports it, where it matters.
                 del self.plain[name]
-        return [(old, new) for old, new in made if not _same_place(old, new)]
+        return made
 
 
 def model_format_view(

@@ -3,7 +3,7 @@
 
 from series import replacing
 
-from vllm.model_executor.utils import move_parameter
+from vllm.model_executor.utils import move_parameter, refill_derived
 
 
 class HummingNvFp4LinearKernel:
@@ -18,3 +18,5 @@ class HummingNvFp4LinearKernel:
             prepare_humming_linear_layer_config(
                 layer, quant_config, input_schema=input_schema, overrides=overrides
             )
+        with replacing("create_humming_locks(layer.weight.device)"):
+            refill_derived(self, "locks", create_humming_locks(layer.weight.device))

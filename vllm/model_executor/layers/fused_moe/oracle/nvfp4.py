@@ -2,10 +2,11 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
 import torch
-from series import replacing
+from series import before, replacing
 
 from vllm.model_executor.utils import (
     move_parameter,
+    refill_derived,
     replace_parameter,
     retire_parameter,
 )
@@ -30,6 +31,32 @@ def convert_to_nvfp4_moe_kernel_format(
         move_parameter(layer, "w13_weight", "w13_weight_packed")
     with replacing("layer.w2_weight_packed = layer.w2_weight"):
         move_parameter(layer, "w2_weight", "w2_weight_packed")
+
+
+def make_nvfp4_moe_quant_config(
+    backend,
+    w13_scale,
+    w2_scale,
+    w13_scale_2,
+    w2_scale_2,
+    a13_scale,
+    a2_scale,
+    swiglu_limit=None,
+    swiglu_alpha=None,
+    swiglu_beta=None,
+    layer=None,
+    use_a16=False,
+):
+    with before("# Pass w13_scale_2 / w2_scale_2 directly as g1/g2_alphas."):
+        a1_gscale, a2_gscale = 1.0 / a13_scale, 1.0 / a2_scale
+        if layer is not None:
+            a1_gscale = refill_derived(layer, "_a1_gscale", a1_gscale)
+            a2_gscale = refill_derived(layer, "_a2_gscale", a2_gscale)
+
+    with replacing("(1.0 / a13_scale)"):
+        a1_gscale
+    with replacing("(1.0 / a2_scale)"):
+        a2_gscale
 
 
 def set_input_scale(

@@ -4,7 +4,7 @@
 from typing import TYPE_CHECKING
 
 import torch
-from series import replacing
+from series import after, replacing
 
 if TYPE_CHECKING:
     from vllm.model_executor.layers.fused_moe import FusedMoEQuantConfig
@@ -19,6 +19,8 @@ class Mxfp4OnlineMoEMethod:
             pass
         with replacing("layer.w2_weight = w2"):
             pass
+        with after("self.moe_kernel = make_mxfp4_moe_kernel($$$)"):
+            self.moe_kernel.fused_experts.keep_constants(layer)
 
     def get_fused_moe_quant_config(
         self, layer: torch.nn.Module

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
-from series import replacing
+from series import after, replacing
 
 from vllm.model_executor.utils import (
     move_parameter,
@@ -52,3 +52,5 @@ class CompressedTensorsW4A8Int8MoEMethod:
             retire_parameter(layer, "w13_bias")
         with replacing('replace_parameter(layer, "w2_bias", $$$)'):
             retire_parameter(layer, "w2_bias")
+        with after("self.moe_kernel = make_w4a8_int8_moe_kernel($$$)"):
+            self.moe_kernel.fused_experts.keep_constants(layer)

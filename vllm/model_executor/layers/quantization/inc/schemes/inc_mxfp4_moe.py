@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
-from series import replacing
+from series import after, replacing
 
 from vllm.model_executor.utils import move_parameter
 
@@ -16,3 +16,5 @@ class INCMxfp4MoEMethod:
             move_parameter(layer, "w2_weight_packed", "w2_weight")
         with replacing('delattr(layer, "w2_weight_packed")'):
             pass
+        with after("self.moe_kernel = make_mxfp4_moe_kernel($$$)"):
+            self.moe_kernel.fused_experts.keep_constants(layer)
