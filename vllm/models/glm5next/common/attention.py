@@ -17,7 +17,9 @@ class Indexer:
         topk_indices_buffer,
         prefix="",
     ):
-        with replacing("# FP8 wk weights are upcasted to BF16 during loading to maintain fusion."):
+        with replacing(
+            "# FP8 wk weights are upcasted to BF16 during loading to maintain fusion."
+        ):
             # Quantized wk weights are unpacked after loading, to maintain fusion.
             pass
         with replacing("None", inside="self.wk_weights_proj = $CALL($$$)"):

@@ -58,3 +58,15 @@ def projection_loader(
     """
     missing_rows = {"kv_a_proj_with_mqa": kv_a_missing_rows(config)}
     return RowDequantLoader(model, SHARDS, missing_rows)
+
+
+def is_head_of_draft(name: str) -> bool:
+    """Whether a checkpoint tensor is the head of the draft, which is not loaded.
+
+    The draft runs with the head of its target. Once it has it, a head that the
+    checkpoint has for the draft would be loaded into that of the target.
+
+    Args:
+        name: Of the tensor.
+    """
+    return ".shared_head.head." in name

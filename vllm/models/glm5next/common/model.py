@@ -28,10 +28,8 @@ class Glm5NextModel:
             pass
         with replacing("# weights_proj into wk_weights_proj."):
             pass
-        with replacing("if _try_load_fp8_indexer_wk($$$): $$$"):
-            if loaded := projections.load(name, loaded_weight, args[0]):
-                loaded_params.update(loaded)
-                continue
+        with replacing("_try_load_fp8_indexer_wk($$$)"):
+            projections.load(name, loaded_weight, args[0], loaded_params)
         with replacing("# FP8 checkpoint: dequantize BF16-kept MLA projections"):
             pass
         with replacing("# (q_a_proj / kv_a_proj_with_mqa / o_proj) to BF16."):

@@ -9,7 +9,7 @@ from vllm.model_executor.model_loader.mtp_validation import (
     is_mtp_completeness_check_enabled,
 )
 
-from .checkpoint import kv_a_missing_rows, projection_loader
+from .checkpoint import is_head_of_draft, kv_a_missing_rows, projection_loader
 
 
 class Glm5NextMTP:
@@ -27,31 +27,38 @@ class Glm5NextMTP:
             pass
         with before('if "rotary_emb.inv_freq" in name: $$$'):
             checkpoint_name = name
-        with before("name = self._rewrite_spec_layer_name(spec_layer, name)"):
-            if ".shared_head.head." in name:
-                continue  # The draft has the head of the target model.
-        with replacing("if _try_load_fp8_indexer_wk($$$): $$$"):
-            if loaded := projections.load(name, loaded_weight, checkpoint_name):
-                loaded_params.update(loaded)
-                continue
+        with replacing("spec_layer is None", inside="for $A, $B in weights: $$$"):
+            spec_layer is None or is_head_of_draft(name)
+        with replacing("_try_load_fp8_indexer_wk($$$)"):
+            projections.load(name, loaded_weight, checkpoint_name, loaded_params)
         with replacing("# FP8 checkpoint: dequantize the BF16-kept MLA projections"):
             pass
-        with replacing("# (q_a_proj / kv_a_proj_with_mqa / o_proj) to BF16, mirroring the"):
+        with replacing(
+            "# (q_a_proj / kv_a_proj_with_mqa / o_proj) to BF16, mirroring the"
+        ):
             pass
-        with replacing("# target model. The model holds fused_qkv_a_proj / o_proj in BF16,"):
+        with replacing(
+            "# target model. The model holds fused_qkv_a_proj / o_proj in BF16,"
+        ):
             pass
-        with replacing("# so the checkpoint's block-FP8 weight + weight_scale_inv for these"):
+        with replacing(
+            "# so the checkpoint's block-FP8 weight + weight_scale_inv for these"
+        ):
             pass
         with replacing("# has no param home and would KeyError without this dequant."):
             pass
         with replacing("if _try_load_fp8_attn_proj($$$): $$$"):
             if ".kv_a_proj_with_mqa." in name:
                 loaded_weight = missing_rows.add_to("weight", loaded_weight)
-        with replacing("params_dict[name]", outside="for mapping in expert_params_mapping: $$$"):
+        with replacing(
+            "params_dict[name]", outside="for mapping in expert_params_mapping: $$$"
+        ):
             find_parameter(params_dict, name, loaded_weight, checkpoint_name)
         with replacing("params_dict[name_mapped]"):
             find_parameter(params_dict, name_mapped, loaded_weight, checkpoint_name)
-        with replacing("params_dict[name]", inside="for mapping in expert_params_mapping: $$$"):
+        with replacing(
+            "params_dict[name]", inside="for mapping in expert_params_mapping: $$$"
+        ):
             find_parameter(params_dict, name, loaded_weight, checkpoint_name)
         with replacing("layer_idx not in loaded_layers"):
             layer_idx not in loaded_layers and is_mtp_completeness_check_enabled()

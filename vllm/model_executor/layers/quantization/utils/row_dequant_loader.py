@@ -115,7 +115,13 @@ class RowDequantLoader:
                 if own not in shards:
                     self._targets[name] = _Target(name, layer, None)
 
-    def load(self, name: str, tensor: torch.Tensor, checkpoint_name: str) -> set[str]:
+    def load(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        checkpoint_name: str,
+        loaded_params: set[str],
+    ) -> bool:
         """Loads a tensor if it is of one of these layers.
 
         Args:
@@ -123,11 +129,12 @@ class RowDequantLoader:
                 in, and the checkpoint's names of layer and tensor.
             tensor: The tensor.
             checkpoint_name: Of the tensor in the checkpoint, for messages.
+            loaded_params: Takes the names of the parameters that count as loaded. A
+                weight counts for its scales, too: an unquantized one needs none, and
+                processing refuses a packed one without them.
 
         Returns:
-            Names of the parameters that count as loaded; empty if it is for no such
-            layer. A weight counts for its scales, too: an unquantized one needs none,
-            and processing refuses a packed one without them.
+            Whether the tensor is of one of these layers, and was loaded.
 
         Raises:
             CheckpointTensorError: The layer cannot take it; nothing was written.
@@ -135,7 +142,7 @@ class RowDequantLoader:
         source, _, suffix = name.rpartition(".")
         target = self._targets.get(source)
         if target is None or suffix in _OF_OTHER_LAYERS:
-            return set()
+            return False
         method = target.layer.quant_method
         try:
             parameter = method.parameter_for(suffix, tensor)
@@ -143,7 +150,8 @@ class RowDequantLoader:
         except ValueError as error:
             raise CheckpointTensorError(checkpoint_name, str(error)) from error
         others = method.scale_names if parameter == "weight" else ()
-        return {f"{target.name}.{loaded}" for loaded in (parameter, *others)}
+        loaded_params.update(f"{target.name}.{n}" for n in (parameter, *others))
+        return True
 
     def _load(
         self, target: _Target, parameter: str, tensor: torch.Tensor, source: str
