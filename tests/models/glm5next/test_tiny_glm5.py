@@ -190,7 +190,9 @@ def test_fp8_experts_load_and_have_no_kernel_on_the_cpu(checkpoint_folder: Folde
 
     load_weights(model, [checkpoint.weights])
 
-    assert unloaded_parameters(model.module) == []
+    # Before processing, projections have the scales that this checkpoint has not.
+    unloaded = unloaded_parameters(model.module)
+    assert not [name for name in unloaded if not name.endswith("_scale")]
     experts = "model.layers.1.mlp.experts"
     down = [checkpoint.tensors[f"{experts}.{i}.down_proj.weight"] for i in range(4)]
     held = {f"{experts}.routed_experts.w2_weight": torch.stack(down)}

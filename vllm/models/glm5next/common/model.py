@@ -50,7 +50,7 @@ class Glm5NextModel:
 class Glm5NextForCausalLM:
     def load_weights(self, weights):
         with replacing("return loader.load_weights(weights)"):
-            params = dict(self.named_parameters())
+            params = dict(self.lm_head.named_parameters(prefix="lm_head"))
             with named_in_errors(weights) as named:
                 return loader.load_weights(refuse_packed(named, params))
 
