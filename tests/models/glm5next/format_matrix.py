@@ -2,12 +2,13 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Every format in which a checkpoint may have one layer of the tiny GLM-5.x.
 
-A row of the matrix is a layer in a format, in a checkpoint whose other layers are as
-ever. What it stands for is taken from `tests.quantized_weights`, and shares nothing
+A row of the matrix is a layer in a format, in a checkpoint whose other layers are in
+bfloat16. What it stands for is taken from `tests.quantized_weights`, and shares nothing
 with vLLM. It runs on stock vLLM, too.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,7 +108,9 @@ def fp8_rows(shape: tuple[int, ...]) -> Store:
         scale = amax / FP8_MAX
         packed = (weight / scale).clamp(-FP8_MAX, FP8_MAX).to(FP8)
         expected = (packed.float() * scale).bfloat16()
-        return Stored({"weight": packed, "weight_scale": scale.reshape(shape)}, expected)
+        return Stored(
+            {"weight": packed, "weight_scale": scale.reshape(shape)}, expected
+        )
 
     return store
 
@@ -250,7 +253,9 @@ ROWS: dict[str, Row] = {
         _NVFP4,
         refusal=r"found dtype torch.uint8 .* expected torch.bfloat16",
     ),
-    "fp8 MLP that is left alone": Row("layers.0.mlp.gate_proj", fp8(), refusal=_PLAIN_TAKES_NO_FP8),
+    "fp8 MLP that is left alone": Row(
+        "layers.0.mlp.gate_proj", fp8(), refusal=_PLAIN_TAKES_NO_FP8
+    ),
 }
 """Every row, by its name."""
 
@@ -271,7 +276,7 @@ LOADED_BY_STOCK = {
 
 def checkpoint_of(row: Row, spec: TinyGlm5) -> Checkpoint:
     """Gives a checkpoint in which one layer is in the format of a row."""
-    base = make_checkpoint(spec)
+    base = make_checkpoint(replace(spec, weight_format=WeightFormat.BF16))
     layer = f"{spec.text_prefix}{row.layer}"
     shape = base.expected[f"{layer}.weight"].shape
     stored = row.store(torch.randn(shape, generator=torch.Generator().manual_seed(7)))
@@ -279,7 +284,7 @@ def checkpoint_of(row: Row, spec: TinyGlm5) -> Checkpoint:
     for name, tensor in base.tensors.items():
         if name == f"{layer}.weight":
             tensors |= {f"{layer}.{end}": held for end, held in stored.tensors.items()}
-        elif not name.startswith(f"{layer}."):
+        else:
             tensors[name] = tensor
     expected = base.expected | {f"{layer}.weight": stored.weight}
     return Checkpoint(tensors, expected)
