@@ -431,12 +431,17 @@ def test_low_latency_kernel_is_chosen_as_for_a_bf16_checkpoint(
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.models import deepseek_v2
     from vllm.models.glm5next.common.checkpoint import dequant_config
+    from vllm.utils.torch_utils import set_default_torch_dtype
 
     spec = TinyGlm5(weight_format=weight_format)
     vllm_config = engine_config(spec, checkpoint_folder(spec))
     hopper = SimpleNamespace(is_cuda=lambda: True, is_device_capability=lambda _: True)
     monkeypatch.setattr(deepseek_v2, "current_platform", hopper)
-    with set_current_vllm_config(vllm_config), torch.device("meta"):
+    with (
+        set_current_vllm_config(vllm_config),
+        set_default_torch_dtype(torch.bfloat16),
+        torch.device("meta"),
+    ):
         layer = deepseek_v2.DeepSeekV2FusedQkvAProjLinear(
             7168,
             [1536, 576],
