@@ -3,6 +3,7 @@
 """What happens to a layer's parameters in post-load processing."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -451,3 +452,14 @@ def test_constants_of_rebuilt_experts_stay_at_their_first_addresses():
     assert second.beta is None
     assert second.other is not first.other
     assert layer.alpha.tolist() == [0]
+
+
+def test_refill_derived_writes_to_a_tensor_of_a_forward_pass():
+    holder = SimpleNamespace()
+    with torch.inference_mode():
+        held = refill_derived(holder, "derived", torch.zeros(2))
+
+    refill_derived(holder, "derived", torch.ones(2))
+
+    assert holder.derived is held
+    assert held.tolist() == [1, 1]

@@ -173,9 +173,19 @@ def load_and_process(layer: Any, items: Iterable[Item]) -> None:
 
 
 def direct_reload(layer: Any, items: Iterable[Item]) -> None:
-    """What a direct reload does to one layer."""
-    layer.quant_method.view_for_loading(layer)
-    load_and_process(layer, items)
+    """Reloads one layer directly."""
+    from vllm.model_executor.model_loader.reload import (
+        finish_reload,
+        record_metadata_for_reloading,
+        start_reload,
+    )
+
+    model = Model(layer)
+    record_metadata_for_reloading(model)
+    start_reload(model, "direct")
+    load(layer, items)
+    config: Any = SimpleNamespace(dtype=torch.bfloat16)
+    finish_reload(model, config)
 
 
 def layerwise_reload(model: torch.nn.Module, items: Iterable[Item]) -> None:

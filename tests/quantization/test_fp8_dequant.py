@@ -2,9 +2,11 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Layers that run in bfloat16 load FP8 checkpoints, tensor by tensor, in place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -288,52 +290,74 @@ def test_direct_reload_after_layerwise_reload():
     assert same_bytes(model.layer.weight, stored.weight)
 
 
-def test_layerwise_reload_refuses_a_shard_that_is_left_out():
+def _model(layer: torch.nn.Module, items: Iterable[Item]) -> Model:
     from vllm.model_executor.model_loader.reload import (
         record_metadata_for_reloading,
     )
 
-    model = Model(make_fused("fp8"))
+    model = Model(layer)
     record_metadata_for_reloading(model)
-    load_and_process(model.layer, fused((fp8, fp8)).items)
-    new = [item for item in fused((fp8, fp8), seed=7).items if item.shard == 0]
+    load_and_process(model.layer, items)
+    return model
+
+
+def test_layerwise_reload_keeps_a_shard_that_is_left_out():
+    old, new = fused((fp8, fp8)), fused((fp8, fp8), seed=7)
+    model = _model(make_fused("fp8"), old.items)
+
+    layerwise_reload(model, [item for item in new.items if item.shard == 0])
+
+    rows = SHARDS[0]
+    expected = torch.cat((new.weight[:rows], old.weight[rows:]))
+    assert same_bytes(model.layer.weight, expected)
+
+
+def test_layerwise_reload_of_the_bias_alone_keeps_the_weight():
+    old = fp8(random_weight(200))
+    bias = Item("bias", torch.ones(200).bfloat16())
+    layer = make_layer("ReplicatedLinear", "fp8", COLS, 200, bias=True)
+    model = _model(layer, [*old.items, bias])
+    weight = model.layer.weight.clone()
+    new = Item("bias", torch.full((200,), 2.0).bfloat16())
+
+    layerwise_reload(model, [new])
+
+    assert same_bytes(model.layer.weight, weight)
+    assert model.layer.bias.eq(2).all()
+
+
+@pytest.mark.parametrize("mode", ["layerwise", "direct"])
+def test_a_scale_that_does_not_come_is_named_and_a_complete_reload_mends_it(mode: Any):
+    from vllm.model_executor.model_loader.reload import (
+        abort_reload,
+        finish_reload,
+        require_defined,
+        start_reload,
+    )
+
+    new = fused((fp8, fp8), seed=7)
+    model = _model(make_fused("fp8"), fused((fp8, fp8)).items)
+    weight, address = model.layer.weight, model.layer.weight.data_ptr()
+    config: Any = SimpleNamespace(dtype=torch.bfloat16)
+    start_reload(model, mode)
+    load(model.layer, [item for item in new.items if item.name == "weight"])
 
     with pytest.raises(
-        ValueError, match=r"proj\.weight, shard 1: found rows that hold"
+        RuntimeError, match=r"proj\.weight, shard 0: .*weight_scale_inv"
     ):
-        layerwise_reload(model, new)
+        finish_reload(model, config)
 
-
-def test_layerwise_reload_of_the_bias_alone_is_refused():
-    from vllm.model_executor.model_loader.reload import (
-        record_metadata_for_reloading,
-    )
-
-    model = Model(make_layer("ReplicatedLinear", "fp8", COLS, 200, bias=True))
-    bias = Item("bias", torch.ones(200).bfloat16())
-    record_metadata_for_reloading(model)
-    load_and_process(model.layer, [*fp8(random_weight(200)).items, bias])
-
-    with pytest.raises(ValueError, match="rows that hold nothing"):
-        layerwise_reload(model, [bias])
-
-
-def test_layerwise_reload_finishes_a_layer_with_its_last_tensor():
-    from vllm.model_executor.model_loader.reload import (
-        initialize_layerwise_reload,
-        record_metadata_for_reloading,
-    )
-
-    model, stored = Model(make_fused("fp8")), fused((fp8, fp8), seed=7)
-    record_metadata_for_reloading(model)
-    load_and_process(model.layer, fused((fp8, fp8)).items)
-    weight = model.layer.weight
-
-    initialize_layerwise_reload(model)
-    load(model.layer, stored.items)
-
+    with pytest.raises(RuntimeError, match="undefined"):
+        require_defined(model)
+    for stored in (fused((bf16, bf16), seed=8), new):
+        start_reload(model, mode)
+        load(model.layer, stored.items)
+        finish_reload(model, config)
+        require_defined(model)
+        assert same_bytes(model.layer.weight, stored.weight)
+    abort_reload(model)
     assert model.layer.weight is weight
-    assert same_bytes(model.layer.weight, stored.weight)
+    assert model.layer.weight.data_ptr() == address
 
 
 @pytest.mark.parametrize("copy", ["clone", "to"])
@@ -542,7 +566,7 @@ def test_scale_without_packed_rows_is_refused_and_changes_nothing(weight: str):
     items = [item for item in fused((fp8, fp8), seed=7).items if item.shard == 1]
     sent = [] if weight == "absent" else [Item("weight", stored.weight[192:], 1)]
 
-    with pytest.raises(ValueError, match="no torch.float8.* for its weight_scale_inv"):
+    with pytest.raises(RuntimeError, match="no torch.float8.* for its weight_scale"):
         direct_reload(layer, [*sent, *(i for i in items if i.name != "weight")])
 
     assert same_bytes(layer.weight.runtime_rows(), stored.weight)
@@ -552,7 +576,7 @@ def test_scale_of_the_load_before_is_not_used_again():
     layer, stored = make_fused("fp8"), fused((fp8, fp8))
     load_and_process(layer, stored.items)
 
-    with pytest.raises(ValueError, match="found.*weight with no scale"):
+    with pytest.raises(RuntimeError, match="found.*weight with no scale"):
         direct_reload(layer, [i for i in stored.items if i.name == "weight"])
 
 

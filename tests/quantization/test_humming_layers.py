@@ -34,6 +34,11 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
     record_metadata_for_reloading,
 )
+from vllm.model_executor.model_loader.reload.first_load import (
+    end_first_load,
+    observe_first_load,
+)
+from vllm.model_executor.model_loader.reload.layerwise import abort_layerwise_reload
 
 pytest.importorskip("humming", reason="needs the package humming-kernels")
 
@@ -141,7 +146,9 @@ def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
 def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
     case, layer, loaded = _built(name)
     record_metadata_for_reloading(layer)
+    observe_first_load(layer)
     _load(layer, loaded)
+    end_first_load(layer)
     process(layer, case)
     first = outcome(layer, loaded)
 
@@ -163,20 +170,22 @@ def _load_unquantized(layer: torch.nn.Module) -> torch.Tensor:
     return weight
 
 
-def test_a_layer_that_the_checkpoint_does_not_quantize_is_reloaded():
+def test_a_layer_that_the_checkpoint_does_not_quantize_is_not_reloaded_in_part():
+    """Its loader registers another weight; a reload cannot tell what is complete."""
     _, layer, _ = _built("method-ct-int4")
     record_metadata_for_reloading(layer)
+    observe_first_load(layer)
     first = _load_unquantized(layer)
-    assert torch.equal(layer.weight, first)
+    end_first_load(layer)
     param = layer.weight
+    assert torch.equal(param, first)
 
-    initialize_layerwise_reload(layer)
-    second = _load_unquantized(layer)
     with mock.patch.object(
         UnquantizedLinearMethod, "process_weights_after_loading", lambda *args: None
     ):
-        finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
+        initialize_layerwise_reload(layer)
+        with pytest.raises(RuntimeError, match="weight arrived after all tensors"):
+            _load_unquantized(layer)
+        abort_layerwise_reload(layer)
 
     assert layer.weight is param
-    assert torch.equal(layer.weight, second)
-    assert not torch.equal(first, second)

@@ -45,6 +45,13 @@ IDEMPOTENT = [
 """Cases in which all that is consumed is kept as it was loaded."""
 
 HOLDING_MORE = {
+    # Scales, biases and zero points of experts.
+    "moe-awq-emulation",
+    "moe-ct-w4a8-int8",
+    "moe-ct-w4a8-int8-bias",
+    "moe-ct-wna16-emulation",
+    "moe-gptq-emulation",
+    "moe-quark-int8-channel",
     *(name for name in NAMES if name.startswith("kv-")),
     *(name for name in NAMES if name.startswith("gptq-")),
     *(name for name in NAMES if name.startswith("inc-") and name != "inc-mxfp4"),
@@ -128,7 +135,7 @@ def test_processing_again_gives_the_same(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
+def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
     case = cases()[name]
     layer = case.build()
     loaded = loaded_parameters(layer)
@@ -137,12 +144,13 @@ def test_layerwise_reload_gives_the_same_in_the_same_objects(name: str):
     process(layer, case)
     first = outcome(layer, loaded)
 
-    with case.processing():
-        initialize_layerwise_reload(layer)
-        load(layer, loaded)
-        finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
+    for _ in range(2):
+        with case.processing():
+            initialize_layerwise_reload(layer)
+            load(layer, loaded)
+            finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
-    _assert_equal(outcome(layer, loaded), first)
+        _assert_equal(outcome(layer, loaded), first)
 
 
 def test_no_other_layer_holds_a_thousandth_more_than_on_stock(

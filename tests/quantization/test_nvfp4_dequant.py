@@ -444,7 +444,7 @@ def test_scale_without_packed_rows_is_refused_and_changes_nothing():
     load_and_process(layer, stored.items)
     scales = [item for item in stored.items if item.name != "weight"]
 
-    with pytest.raises(ValueError, match="no torch.uint8 .*weight_scale and weight"):
+    with pytest.raises(RuntimeError, match="no torch.uint8 .*weight_scale and weight"):
         direct_reload(layer, scales)
 
     assert same_bytes(layer.weight.runtime_rows(), stored.weight)

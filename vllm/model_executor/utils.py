@@ -255,7 +255,8 @@ def refill_derived(obj: object, name: str, tensor: torch.Tensor) -> torch.Tensor
         and held.device == tensor.device
         and not held.is_meta
     ):
-        with torch.no_grad():
+        # A tensor first made in a forward pass can be written to in this mode only.
+        with torch.inference_mode():
             # What lies in the held tensor's storage is read before it is written.
             held.copy_(tensor.clone() if _same_storage(held, tensor) else tensor)
     elif isinstance(held, torch.nn.Parameter):

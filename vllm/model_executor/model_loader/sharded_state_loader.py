@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
-from series import replacing
+from series import before, replacing
 
 from vllm.model_executor.layers.quantization.row_dequant import view_model_for_running
 from vllm.model_executor.utils import runtime_state
@@ -9,10 +9,11 @@ from vllm.model_executor.utils import runtime_state
 
 class ShardedStateLoader:
     def load_weights(self, model, model_config):
-        with replacing("state_dict = self._filter_subtensors($$$)"):
+        with before("if not filepaths: $$$"):
             # What was saved are the weights after processing.
             view_model_for_running(model)
-            state_dict = self._filter_subtensors(runtime_state(model))
+        with replacing("model.state_dict()"):
+            runtime_state(model)
 
     @staticmethod
     def save_model(model, path, pattern=None, max_size=None):

@@ -23,6 +23,7 @@ from vllm.model_executor.layers.quantization.base_config import (
     QuantizationConfig,
     QuantizeMethodBase,
 )
+from vllm.model_executor.layers.quantization.in_place_loading import InPlaceLoading
 from vllm.model_executor.layers.quantization.utils.dequant_scales import (
     ScaleLoading,
     UnusedScale,
@@ -76,7 +77,7 @@ class RowDequantConfig(QuantizationConfig):
         return self.method(self) if isinstance(layer, LinearBase) else None
 
 
-class RowDequantLinearMethod(UnquantizedLinearMethod):
+class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
     """Loads packed or unpacked weights, and runs the layer unquantized.
 
     The parameter `weight` is one object throughout, at one address: packed until
@@ -86,13 +87,8 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
 
     The runtime weight always has the layout of its rows. Layouts that
     `UnquantizedLinearMethod` may choose on the CPU, XPU and ROCm would move it.
-
-    Attributes:
-        reload_partial_ok: A reload may process a layer of which it has sent only some
-            tensors: the others keep what they hold, and nothing is processed twice.
     """
 
-    reload_partial_ok: ClassVar[bool] = True
     supports_pre_processed_weights = True
 
     packed_dtype: ClassVar[torch.dtype]
@@ -234,6 +230,30 @@ class RowDequantLinearMethod(UnquantizedLinearMethod):
             weight.show_runtime()
             weight.record.finish()
 
+    def check_loaded(self, layer: Any) -> None:
+        """Checks that the layer can be processed.
+
+        Args:
+            layer: The layer.
+
+        Raises:
+            ValueError: A row holds nothing, packed rows lack a scale, or a scale came
+                for rows that are not packed.
+        """
+        if isinstance(layer.weight, PackedRowsParameter):
+            self._check(layer, layer.weight.record)
+
+    def forget_loaded(self, layer: Any) -> None:
+        """Records that no row holds anything, and that no scale came.
+
+        Args:
+            layer: The layer.
+        """
+        if isinstance(layer.weight, PackedRowsParameter):
+            record = layer.weight.record
+            record.mark(slice(None), RowState.EMPTY)
+            record.scales.clear()
+
     def process_weights_after_loading(self, layer: Any) -> None:
         """Unpacks the rows that hold packed bytes, in place.
 
@@ -351,3 +371,5 @@ def view_model_for_running(model: torch.nn.Module) -> None:
         method = getattr(layer, "quant_method", None)
         if isinstance(method, RowDequantLinearMethod):
             method.view_for_running(layer)
+            for name in method.scale_names:
+                retire_parameter(layer, name, missing_ok=True)

@@ -9,28 +9,23 @@ layer is buffered. A layer whose storage cannot hold its model format gets scrat
 something for it arrives.
 """
 
-from dataclasses import dataclass, field
-
 import torch
 
 from vllm.config import ModelConfig
 from vllm.logger import init_logger
 from vllm.model_executor.layers.attention import is_deferred_attention_layer
+from vllm.model_executor.layers.quantization.in_place_loading import in_place_method
 
-from .arrivals import Arrivals, Place, get_weight_loader, observed_loader
+from .arrivals import Place, get_weight_loader, observed_loader
 from .census import take_census
 from .census_comparison import compare
-from .layerwise import get_layerwise_info
-from .left_out import missing_tensors, processing_keeps_left_out
-from .meta import SKIP_LOAD_TENSORS, SKIP_TENSORS
+from .direct_targets import ReloadedLayer, Target, describe_layer, find_targets
+from .left_out import incomplete_in_place
+from .meta import SKIP_LOAD_TENSORS
 from .post_load import process_layer, run_model_hook
 from .refusals import Writable, refuse_direct_reload
-from .sanitize import restore_layer_refs
-from .startup_tensors import StartupTensors, is_same_stretch, model_format_view
 from .tensor_digest import tensor_digest
-from .types import LayerReloadingInfo
 from .undefined_weights import clear_undefined, mark_undefined, undefined_layers
-from .utils import get_layer_tensors
 
 __all__ = ["DirectReload"]
 
@@ -41,106 +36,13 @@ _PACKED_ON_CPU = ".handler_tensor"
 graph captures it."""
 
 
-@dataclass
-class _Layer:
-    """A layer of the model: what it was at the start, and what reached it."""
-
-    name: str
-    module: torch.nn.Module
-    info: LayerReloadingInfo
-    startup: StartupTensors
-    formats: dict[str, torch.Tensor]
-    """Model format of its parameters, on the meta device."""
-    names: set[str]
-    """What is registered in model format: parameters and buffers."""
-    targets: dict[str, "_Target"] = field(default_factory=dict)
-    arrivals: Arrivals = field(default_factory=Arrivals)
-    touched: bool = False
-
-    @property
-    def keeps_left_out(self) -> bool:
-        """Whether tensors that are not sent keep what they hold."""
-        return processing_keeps_left_out(self.module) and all(
-            target.keeps_bytes for target in self.targets.values()
-        )
-
-
-@dataclass
-class _Target:
-    """A parameter that loaders write to, under all the names that it has."""
-
-    tensor: torch.Tensor
-    startup: torch.Tensor | None
-    """What it held at the start; None if post-load processing had dropped it."""
-    format: torch.Tensor
-    view: torch.Tensor | None
-    """Model format over the startup storage; None if that cannot hold it."""
-    owners: list[tuple[_Layer, str]] = field(default_factory=list)
-    scratch: torch.Tensor | None = None
-
-    digests: dict[Place, str] = field(default_factory=dict)
-
-    @property
-    def names(self) -> list[str]:
-        """Its names in the model."""
-        return [f"{layer.name}.{name}".lstrip(".") for layer, name in self.owners]
-
-    @property
-    def was_untied(self) -> bool:
-        """Whether the first load loaded it under several names, and they were equal."""
-        loads = (layer.info.first_load or () for layer, _ in self.owners)
-        return sum(name in load for (_, name), load in zip(self.owners, loads)) > 1
-
-    @property
-    def needs_scratch(self) -> bool:
-        return self.view is None
-
-    @property
-    def keeps_bytes(self) -> bool:
-        """Whether model format and kernel format are views of the same bytes."""
-        return self.view is not None and is_same_stretch(self.view, self.startup)
-
-    def set_up(self, layer: torch.nn.Module) -> None:
-        """Gives the object its model format: class, attributes, layout."""
-        data = self.view
-        if data is None:
-            # Holds no memory, and fails if it is written to.
-            one = torch.empty((), dtype=self.format.dtype, device=self.tensor.device)
-            data = one.expand(self.format.shape)
-        self.tensor.data = data
-        self.restore_attributes(layer)
-
-    def restore_attributes(self, layer: torch.nn.Module) -> None:
-        """Attributes, weight loader among them, as when the layer was built."""
-        self.tensor.__dict__.clear()
-        self.tensor.__dict__.update(self.format.__dict__)
-        restore_layer_refs(self.tensor, layer)
-
-    def make_room(self) -> int:
-        """Allocates scratch where it is needed.
-
-        Returns:
-            Bytes that were allocated now.
-        """
-        if self.view is not None or self.scratch is not None:
-            return 0
-        self.scratch = torch.empty_strided(
-            self.format.shape,
-            self.format.stride(),
-            dtype=self.format.dtype,
-            device=self.tensor.device,
-        )
-        self.tensor.data = self.scratch
-        return self.scratch.untyped_storage().nbytes()
-
-
 class DirectReload:
     """One direct reload of one model, from start to finish or abort."""
 
     def __init__(self, model: torch.nn.Module):
         self.model = model
         self.scratch_bytes = 0
-        self._layers: list[_Layer] = []
+        self._layers: list[ReloadedLayer] = []
         self._undefined_before = undefined_layers(model)
         self._conflicts: set[str] = set()
 
@@ -152,8 +54,8 @@ class DirectReload:
             RuntimeError: The model cannot be reloaded directly; every reason is named
                 and nothing has changed.
         """
-        layers = [_describe(name, m) for name, m in self.model.named_modules()]
-        targets = _find_targets(layers)
+        layers = [describe_layer(name, m) for name, m in self.model.named_modules()]
+        targets = find_targets(layers)
         refuse_direct_reload(
             self.model,
             [
@@ -163,9 +65,11 @@ class DirectReload:
         )
         self._layers = layers
         self._census = take_census(self.model, digest=False)
+        for layer in layers:
+            if method := in_place_method(layer.module):
+                method.view_for_loading(layer.module)
         for target in targets:
-            layer, name = target.owners[0]
-            target.set_up(layer.module)
+            target.set_up(target.owners[0][0].module)
             for owner, own_name in target.owners:
                 owner.module._parameters[own_name] = target.tensor
         for target in targets:
@@ -178,8 +82,8 @@ class DirectReload:
     def _observe(
         self,
         tensor: torch.Tensor,
-        owners: list[tuple[_Layer, str]],
-        target: _Target | None,
+        owners: list[tuple[ReloadedLayer, str]],
+        target: Target | None,
     ) -> None:
         def before_call() -> None:
             if target is not None:
@@ -206,7 +110,7 @@ class DirectReload:
             get_weight_loader(tensor), before_call, before_write, arrived
         )
 
-    def _compare_tied(self, target: _Target, place: Place) -> None:
+    def _compare_tied(self, target: Target, place: Place) -> None:
         """Note it if the names of a tied parameter bring different weights."""
         digest = tensor_digest(target.tensor.data)
         if target.digests.setdefault(place, digest) != digest:
@@ -216,7 +120,7 @@ class DirectReload:
                 "those of this one differ"
             )
 
-    def _touch(self, layer: _Layer) -> None:
+    def _touch(self, layer: ReloadedLayer) -> None:
         """Prepare a layer for the first write to it."""
         if layer.touched:
             return
@@ -247,15 +151,15 @@ class DirectReload:
         touched = [layer for layer in self._layers if layer.touched]
         for layer in self._layers:
             if not layer.touched:
-                layer.startup.restore()
+                layer.restore()
         for layer in touched:
             self._process(layer)
         self._process_attention(model_config.dtype)
-        if touched:
-            run_model_hook(self.model)
+        # Also where nothing arrived: it may gather from other ranks.
+        run_model_hook(self.model)
         self._take_census()
         for layer in touched:
-            if layer.info.first_load is None and not _missing(layer):
+            if layer.info.first_load is None and not layer.missing:
                 layer.info.first_load = layer.arrivals
         clear_undefined(self.model, [layer.name for layer in touched])
         if self.scratch_bytes:
@@ -268,15 +172,20 @@ class DirectReload:
     def abort(self) -> None:
         """Put every startup tensor back in its place, with whatever it holds now."""
         for layer in self._layers:
-            layer.startup.restore()
+            layer.restore()
+            if layer.touched and (method := in_place_method(layer.module)):
+                method.forget_loaded(layer.module)
 
     def _require_complete(self) -> None:
         problems: list[str] = []
         for layer in self._layers:
             undefined = layer.name in self._undefined_before
+            if layer.touched and in_place_method(layer.module):
+                problems += incomplete_in_place(layer.name, layer.module)
+                continue
             if not undefined and (not layer.touched or layer.keeps_left_out):
                 continue
-            if missing := _missing(layer):
+            if missing := layer.missing:
                 reason = ", undefined since a failed reload," if undefined else ""
                 problems.append(f"{layer.name}{reason} misses {', '.join(missing)}")
         if self._conflicts:
@@ -292,9 +201,9 @@ class DirectReload:
                 + "\nSend all tensors of these layers in one reload"
             )
 
-    def _process(self, layer: _Layer) -> None:
+    def _process(self, layer: ReloadedLayer) -> None:
         for target in layer.targets.values():
-            target.restore_attributes(target.owners[0][0].module)
+            target.stop_observing()
         layer.startup.set_aside_all_but(layer.names)
         process_layer(layer.module)
         layer.startup.put_back()
@@ -332,51 +241,3 @@ class DirectReload:
                 + "\n  ".join(str(finding) for finding in findings[:20])
                 + '\nUse reload_mode="layerwise", or restart the engine'
             )
-
-
-def _describe(name: str, module: torch.nn.Module) -> _Layer:
-    info = get_layerwise_info(module)
-    tensors = get_layer_tensors(module)
-    recorded = info.restore_metadata[0] | info.restore_metadata[1]
-    if info.loaded_names is not None:
-        names = set(info.loaded_names)
-    else:
-        names = recorded.keys() | (tensors.keys() & SKIP_TENSORS)
-    formats = {
-        n: (info.restore_metadata[0] | info.late_metadata)[n]
-        for n in info.restore_metadata[0].keys() | info.late_metadata.keys()
-        if not isinstance(module._buffers.get(n), torch.Tensor)
-    }
-    return _Layer(name, module, info, StartupTensors(module), formats, names)
-
-
-def _find_targets(layers: list[_Layer]) -> list[_Target]:
-    """Every parameter that loaders can write to, each object once."""
-    targets: dict[int, _Target] = {}
-    for layer in layers:
-        for name, metadata in layer.formats.items():
-            current = layer.module._parameters.get(name)
-            key = id(current) if current is not None else id(metadata)
-            if key not in targets:
-                targets[key] = _make_target(current, metadata)
-            target = targets[key]
-            target.owners.append((layer, name))
-            layer.targets[name] = target
-    return list(targets.values())
-
-
-def _make_target(current: torch.Tensor | None, metadata: torch.Tensor) -> _Target:
-    view = None if current is None else model_format_view(current.data, metadata)
-    if current is not None and type(current) is type(metadata):
-        return _Target(current, current.data, metadata, view)
-    # Post-load processing put an object of another class there, or None.
-    device = torch.get_default_device() if current is None else current.device
-    stand_in = torch.empty(0, dtype=metadata.dtype, device=device)
-    stand_in.__class__ = metadata.__class__
-    return _Target(stand_in, None, metadata, view)
-
-
-def _missing(layer: _Layer) -> list[str]:
-    """Tensors without which a layer cannot be processed."""
-    formats = {name: target.format for name, target in layer.targets.items()}
-    return missing_tensors(layer.info, layer.arrivals, formats)

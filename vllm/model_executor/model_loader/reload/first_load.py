@@ -57,14 +57,28 @@ def end_first_load(model: torch.nn.Module) -> None:
         for tensor in tensors.values():
             _stop_observing(tensor)
         info.loaded_names = tuple(tensors)
-        recorded = info.restore_metadata[0].keys() | info.restore_metadata[1].keys()
+        recorded = info.restore_metadata[0] | info.restore_metadata[1]
         info.late_metadata = {
             name: sanitize_layer_refs(to_meta_tensor(tensor), layer)
             for name, tensor in tensors.items()
-            if name not in recorded and not isinstance(tensor, UninitializedParameter)
+            if not isinstance(tensor, UninitializedParameter)
+            and not _same_format(recorded.get(name), tensor)
         }
         if not observed_any:
             info.first_load = None
+
+
+def _same_format(recorded: torch.Tensor | None, tensor: torch.Tensor) -> bool:
+    """Whether a tensor still has the format in which it was created.
+
+    A weight loader may register another parameter under its name.
+    """
+    return (
+        recorded is not None
+        and type(recorded) is type(tensor)
+        and recorded.shape == tensor.shape
+        and recorded.dtype == tensor.dtype
+    )
 
 
 def _observe(tensor: torch.Tensor, name: str, arrivals: Arrivals) -> None:

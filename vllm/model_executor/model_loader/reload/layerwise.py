@@ -10,6 +10,7 @@ from series import replacing
 
 from vllm.config import ModelConfig
 from vllm.model_executor.layers.attention import is_deferred_attention_layer
+from vllm.model_executor.layers.quantization.in_place_loading import in_place_method
 
 from .arrivals import Arrivals, Place, observed_loader
 from .layerwise_completeness import (
@@ -87,6 +88,10 @@ def _set_up(
     """Makes a layer ready to be loaded again."""
     info.reload = reload
     info.arrivals = arrivals
+    if method := in_place_method(layer):
+        method.view_for_loading(layer)
+        _observe_in_place(layer, info, reload)
+        return
     info.kernel_tensors = get_layer_params_buffers(layer)
     info.kernel_non_persistent_buffers = set(layer._non_persistent_buffers_set)
     for name, tensor in get_layer_tensors(layer).items():
@@ -100,6 +105,31 @@ def _set_up(
             )
     restore_layer_on_meta(layer, info)
     initialize_online_processing(layer)
+
+
+def _observe_in_place(
+    layer: torch.nn.Module, info: LayerReloadingInfo, reload: LayerwiseState
+) -> None:
+    """Has the loaders of a layer that is loaded in place tell what they write."""
+    for name, tensor in get_layer_tensors(layer).items():
+        tensor.weight_loader = observed_loader(
+            _get_weight_loader(tensor),
+            before_call=lambda: None,
+            before_write=lambda: reload.mark(layer),
+            arrived=partial(info.arrivals.add, name),
+        )
+
+
+def _finalize_in_place(layer: torch.nn.Module, info: LayerReloadingInfo) -> None:
+    """Processes what was loaded into the storage that kernels read."""
+    method = in_place_method(layer)
+    assert method is not None and info.reload is not None
+    if info.arrivals:
+        process_layer(layer)
+        info.reload.put_back(layer)
+    else:
+        info.reload.restore(layer)
+        method.view_for_running(layer)
 
 
 def _wrap_parameters_weight_loader(layer: torch.nn.Module) -> None:
@@ -137,7 +167,8 @@ def make_online_process_loader(layer: torch.nn.Module, param_name: str) -> Calla
 
         arguments = loader_signature.bind(*args, **kwargs)
         arguments.apply_defaults()
-        if info.reload is not None:
+        if info.reload is not None and not _param_of(arguments).is_meta:
+            # Looked up before the reload began.
             _set_param(arguments, getattr(layer, param_name))
         result = probe(*arguments.args, **arguments.kwargs)
         if reached:
@@ -250,6 +281,9 @@ def _finalize(model: torch.nn.Module, model_config: ModelConfig) -> None:
     for layer, info in loading.items():
         if layer not in deferred:
             _finalize_layer(layer, info)
+    for layer, info in infos.items():
+        if info.reload is not None and in_place_method(layer):
+            _finalize_in_place(layer, info)
     for layer in deferred:
         _finalize_attention_layer(layer, loading[layer], model_config)
     if reload is not None:
@@ -300,8 +334,16 @@ def abort_layerwise_reload(model: torch.nn.Module) -> None:
     for layer in reload.names:
         LOADING_LAYERS.discard(layer)
         if (info := get_layerwise_info(layer)).reload is reload:
+            _restore_in_place(layer, info)
             info.reset()
     _allow_torchao_reload(model)
+
+
+def _restore_in_place(layer: torch.nn.Module, info: LayerReloadingInfo) -> None:
+    if method := in_place_method(layer):
+        method.view_for_running(layer)
+        if info.arrivals:
+            method.forget_loaded(layer)
 
 
 def _allow_torchao_reload(model: torch.nn.Module) -> None:
@@ -338,6 +380,11 @@ def _replay(layer: torch.nn.Module, info: LayerReloadingInfo) -> None:
         param = getattr(layer, name)
         _set_param(arguments, param)
         _get_original_loader(param)(*arguments.args, **arguments.kwargs)
+
+
+def _param_of(arguments: BoundArguments) -> torch.Tensor:
+    """The argument of a loader that is the parameter: its first."""
+    return next(iter(arguments.arguments.values()))
 
 
 def _set_param(arguments: BoundArguments, param: torch.Tensor) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 import torch
 
 from vllm.model_executor.layers.attention import is_deferred_attention_layer
+from vllm.model_executor.layers.quantization.in_place_loading import in_place_method
 
 from .layerwise_state import LayerwiseState
 from .left_out import (
     bytes_in_model_format,
+    incomplete_in_place,
     missing_tensors,
     processing_keeps_left_out,
 )
@@ -80,9 +82,12 @@ def require_complete(
     """
     problems = []
     for layer, info in infos.items():
+        name = reload.names[layer]
+        if in_place_method(layer) and info.arrivals:
+            problems += incomplete_in_place(name, layer)
+            continue
         if info.reload is None or not info.can_load():
             continue
-        name = reload.names[layer]
         undefined = name in reload.undefined_before
         if not undefined and (not info.loaded_weights or keeps_left_out(layer, info)):
             continue

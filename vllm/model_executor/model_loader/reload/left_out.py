@@ -8,13 +8,19 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+from vllm.model_executor.layers.quantization.in_place_loading import in_place_method
 
 from .arrivals import Arrivals
 from .startup_tensors import is_same_stretch, model_format_view
 from .types import LayerReloadingInfo
 from .utils import get_tensor_load_numel
 
-__all__ = ["bytes_in_model_format", "missing_tensors", "processing_keeps_left_out"]
+__all__ = [
+    "bytes_in_model_format",
+    "incomplete_in_place",
+    "missing_tensors",
+    "processing_keeps_left_out",
+]
 
 
 def processing_keeps_left_out(layer: torch.nn.Module) -> bool:
@@ -79,3 +85,22 @@ def missing_tensors(
         elif name not in info.creation_values:
             missing.append(name)
     return missing
+
+
+def incomplete_in_place(name: str, layer: torch.nn.Module) -> list[str]:
+    """What is wrong with a layer whose method loads it in place.
+
+    Args:
+        name: Its name in the model.
+        layer: The layer, in model format.
+
+    Returns:
+        One sentence, or none.
+    """
+    method = in_place_method(layer)
+    try:
+        if method is not None:
+            method.check_loaded(layer)
+    except ValueError as error:
+        return [f"{name}: {error}"]
+    return []

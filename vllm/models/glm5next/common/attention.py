@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 from series import after, replacing
 
+from vllm.model_executor.utils import refill_derived
+
 from .checkpoint import dequant_config
 
 
@@ -24,6 +26,15 @@ class Indexer:
             pass
         with replacing("None", inside="self.wk_weights_proj = $CALL($$$)"):
             quant_config
+
+    def forward(self, hidden_states, qr, positions, rotary_emb):
+        with replacing("self._wp_fp32 = $VALUE"):
+            self.refill_derived_tensors()
+
+    def refill_derived_tensors(self) -> None:
+        """Derives the head gate, ``[hidden, n_head]`` in float32, from its weight."""
+        weight = self.wk_weights_proj.weight.data[self.head_dim :, :]
+        refill_derived(self, "_wp_fp32", weight.t().contiguous().float())
 
 
 class Glm5NextMLAAttention:
