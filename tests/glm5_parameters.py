@@ -115,10 +115,13 @@ def unloaded_parameters(module: torch.nn.Module) -> list[str]:
 
     Returns:
         Names of parameters with a NaN anywhere, on the meta device, or, where the
-        dtype has no NaN, with the largest value everywhere.
+        dtype has no NaN, with the largest value everywhere. Retired ones, which no
+        kernel reads, are left out.
     """
     return [
-        name for name, parameter in module.named_parameters() if _is_unloaded(parameter)
+        name
+        for name, parameter in module.named_parameters()
+        if not getattr(parameter, "is_retired", False) and _is_unloaded(parameter)
     ]
 
 

@@ -62,6 +62,7 @@ __all__ = [
     "make_checkpoint",
     "process_weights",
     "reload_direct",
+    "reload_in_mode",
     "reload_layerwise",
     "run_tp2",
     "tensor_parallel_group",
@@ -244,6 +245,17 @@ def reload_direct(model: GlmModel, calls: Iterable[Weights]) -> None:
         model: A model that is ready to serve.
         calls: What to load, by calls of `load_weights`.
     """
+    reload_in_mode(model, calls, "direct")
+
+
+def reload_in_mode(model: GlmModel, calls: Iterable[Weights], mode: str) -> None:
+    """Reloads a model as vLLM's workers do; aborts on an error.
+
+    Args:
+        model: A model that is ready to serve.
+        calls: What to load, by calls of `load_weights`.
+        mode: `layerwise` or `direct`.
+    """
     from vllm.model_executor.model_loader.reload import (
         abort_reload,
         finish_reload,
@@ -251,7 +263,7 @@ def reload_direct(model: GlmModel, calls: Iterable[Weights]) -> None:
     )
 
     with _loading(model.vllm_config):
-        start_reload(model.module, "direct")
+        start_reload(model.module, cast(Any, mode))
         try:
             load_weights(model, calls)
             finish_reload(model.module, model.model_config)

@@ -29,7 +29,6 @@ SPECS = [
         TinyGlm5(architecture, weight_format)
         for architecture in Architecture
         for weight_format in WeightFormat
-        if not weight_format.is_nvfp4
     ),
     TinyGlm5(experts=Experts.BF16),
 ]

@@ -5,8 +5,14 @@ from series import replacing
 
 from vllm.model_executor.utils import refill_derived
 
+from .checkpoint import dequant_config
+
 
 class Glm5NextLinearAttention:
+    def __init__(self, config, vllm_config, prefix=""):
+        with replacing("self.quant_config", inside="self.o_proj = $CALL($$$)"):
+            dequant_config(saved_quant_config)
+
     def _forward(self, qkv_proj_states, g1, beta, core_attn_out):
         with replacing("if self._merged_conv_weight is None: $$$"):
             if self._merged_conv_weight is None:

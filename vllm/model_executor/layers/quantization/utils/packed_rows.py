@@ -360,3 +360,21 @@ class PackedRowsParameter(PartLoading, ModelWeightParameter):
     def show_runtime(self) -> None:
         """Makes the parameter's data the runtime weight; no byte changes."""
         self.data = self.runtime_rows()
+
+
+def runtime_weight(layer: torch.nn.Module) -> torch.Tensor:
+    """The weight of a linear layer as its kernel will read it.
+
+    For what is decided by the dtype and the shape of a weight before it is loaded.
+
+    Args:
+        layer: The layer.
+
+    Returns:
+        Its weight: [rows, cols], also if the weight is packed rows for now.
+    """
+    weight = layer.weight
+    if isinstance(weight, PackedRowsParameter):
+        return weight.runtime_rows()
+    assert isinstance(weight, torch.Tensor)
+    return weight
