@@ -11,7 +11,7 @@ import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -49,8 +49,9 @@ def stock_fp8(rows: int, cols: int, device: str) -> Way:
     """Stock's conversion of a block-FP8 weight, and the copy into the parameter."""
     from vllm.models.glm5next.common import model
 
+    stock_model: Any = model  # Of upstream's release: the series has no such function.
     weight, scale, result = _fp8_tensors(rows, cols, device)
-    return lambda: result.copy_(model._dequant_fp8_block(weight, scale))
+    return lambda: result.copy_(stock_model._dequant_fp8_block(weight, scale))
 
 
 def plain_copy(rows: int, cols: int, device: str) -> Way:

@@ -32,7 +32,7 @@ _ONLINE = "vllm.models.muse_spark.amd.muse_moe_runner"
 @contextmanager
 def aiter() -> Iterator[None]:
     """The modules of AITER that are imported while a layer is processed."""
-    modules = {
+    modules: dict[str, dict[str, Any]] = {
         "aiter": {"dtypes": SimpleNamespace(i4x2=torch.int8, i8=torch.int8)},
         "aiter.ops.flydsl.kernels.moe_2stage_a16wmix": {"flydsl_a16w4_gemm1": _gemm},
         "aiter.ops.quant": {"per_1x32_i4_quant": _quantize_int4},
