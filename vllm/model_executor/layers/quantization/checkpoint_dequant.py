@@ -83,7 +83,7 @@ def _declared(
 ) -> RowDequantConfig:
     """The config for the format that the checkpoint declares for a layer.
 
-    A layer that a quantizer has left alone may be in the FP8 of the original checkpoint.
+    A layer that a quantizer left alone may be in the FP8 of the original checkpoint.
     """
     if isinstance(checkpoint, ModelOptNvFp4Config):
         left_alone = any(checkpoint.is_layer_excluded(name) for name in names)
