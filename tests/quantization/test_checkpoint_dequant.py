@@ -74,11 +74,18 @@ def test_fp8_keeps_the_block_size_of_its_checkpoint():
 
 
 @pytest.mark.parametrize("algorithm", ["NVFP4", "W4A16_NVFP4"])
-def test_modelopt_nvfp4_is_four_bit_even_where_it_is_ignored(algorithm: str):
-    declared = {"quant_method": "modelopt", "quant_algo": algorithm, "group_size": 16}
-    method = _method("modelopt_fp4", {**declared, "ignore": [O_PROJ]}, O_PROJ)
+def test_modelopt_nvfp4_is_four_bit_where_it_is_not_ignored(algorithm: str):
+    declared = {
+        "quant_method": "modelopt",
+        "quant_algo": algorithm,
+        "group_size": 16,
+        "ignore": [O_PROJ],
+    }
 
-    assert isinstance(method, Nvfp4DequantLinearMethod)
+    fused = _method("modelopt_fp4", declared, FUSED)
+    assert isinstance(fused, Nvfp4DequantLinearMethod)
+    o_proj = _method("modelopt_fp4", declared, O_PROJ)
+    assert isinstance(o_proj, Fp8DequantLinearMethod)
 
 
 def test_modelopt_mixed_precision_is_decided_by_layer():

@@ -207,7 +207,15 @@ ROWS: dict[str, Row] = {
     "nvfp4 o_proj": Row(f"{MLA}.o_proj", nvfp4(), _NVFP4),
     "nvfp4 kv_b_proj": Row(f"{MLA}.kv_b_proj", nvfp4(), _NVFP4),
     "nvfp4 wk": Row(f"{MLA}.indexer.wk", nvfp4(), _NVFP4),
-    "nvfp4 wq_b": Row(f"{MLA}.indexer.wq_b", nvfp4(), _NVFP4),
+    "fp8 wq_b that an nvfp4 checkpoint leaves alone": Row(
+        f"{MLA}.indexer.wq_b", fp8(), _NVFP4
+    ),
+    "nvfp4 wq_b that the checkpoint leaves alone": Row(
+        f"{MLA}.indexer.wq_b",
+        nvfp4(),
+        _NVFP4,
+        refusal=r"wq_b\.weight.*uint8.*expected torch.float8_e4m3fn",
+    ),
     "nvfp4 o_proj of linear attention": Row(f"{KDA}.o_proj", nvfp4(), _NVFP4),
     "compressed-tensors nvfp4": Row(
         f"{MLA}.q_b_proj", compressed_tensors_nvfp4, _NVFP4
@@ -270,8 +278,9 @@ LOADED_BY_STOCK = {
     "fp8 wk",
     "fp8 o_proj of linear attention",
     "bf16 with a stale scale",
+    "fp8 declared as nvfp4",
 }
-"""Rows that vLLM 0.33.0 loads exactly. The last leaves a scale unused, silently."""
+"""Rows that vLLM 0.33.0 loads exactly. A stale scale it leaves unused, silently."""
 
 
 def checkpoint_of(row: Row, spec: TinyGlm5) -> Checkpoint:

@@ -81,9 +81,13 @@ def _spellings(name: str) -> list[str]:
 def _declared(
     checkpoint: QuantizationConfig, layer: torch.nn.Module, names: Iterable[str]
 ) -> RowDequantConfig:
-    """The config for the format that the checkpoint declares for a layer."""
+    """The config for the format that the checkpoint declares for a layer.
+
+    A layer that a quantizer left alone may be in the FP8 of the original checkpoint.
+    """
     if isinstance(checkpoint, ModelOptNvFp4Config):
-        return Nvfp4DequantConfig()
+        left_alone = any(checkpoint.is_layer_excluded(name) for name in names)
+        return Fp8DequantConfig() if left_alone else Nvfp4DequantConfig()
     if isinstance(checkpoint, ModelOptMixedPrecisionConfig):
         algorithms = (checkpoint._resolve_quant_algo(name) for name in names)
         four_bit = "FP4" in next(filter(None, algorithms), "")
@@ -116,10 +120,7 @@ def _compressed_tensors_weights(
 
 
 def _quark_weights(checkpoint: QuarkConfig, names: Iterable[str]) -> Mapping[str, Any]:
-    """What is said of a layer's weight.
-
-    Layers that Quark leaves alone may be in the FP8 that the original checkpoint has.
-    """
+    """What is said of a layer's weight, or nothing if it is left alone."""
     config = checkpoint.quant_config
     excluded = cast(list[str], config.get("exclude") or [])
     fused = checkpoint.packed_modules_mapping
