@@ -221,30 +221,12 @@ def load_from_disk(spec: TinyGlm5, folder: Path, **engine_args: Any) -> GlmModel
 
 
 def reload_layerwise(model: GlmModel, calls: Iterable[Weights]) -> None:
-    """Reloads a model by vLLM's layerwise reload.
-
-    Args:
-        model: A model that is ready to serve.
-        calls: What to load, by calls of `load_weights`.
-    """
-    from vllm.model_executor.model_loader.reload import (
-        finalize_layerwise_reload,
-        initialize_layerwise_reload,
-    )
-
-    with _loading(model.vllm_config):
-        initialize_layerwise_reload(model.module)
-        load_weights(model, calls)
-        finalize_layerwise_reload(model.module, model.model_config)
+    """Reloads a model layer by layer, see `reload_in_mode`."""
+    reload_in_mode(model, calls, "layerwise")
 
 
 def reload_direct(model: GlmModel, calls: Iterable[Weights]) -> None:
-    """Reloads a model into the storage that its kernels read; aborts on an error.
-
-    Args:
-        model: A model that is ready to serve.
-        calls: What to load, by calls of `load_weights`.
-    """
+    """Reloads a model into the storage that kernels read, see `reload_in_mode`."""
     reload_in_mode(model, calls, "direct")
 
 
