@@ -34,11 +34,6 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
     record_metadata_for_reloading,
 )
-from vllm.model_executor.model_loader.reload.first_load import (
-    end_first_load,
-    observe_first_load,
-)
-from vllm.model_executor.model_loader.reload.layerwise import abort_layerwise_reload
 
 pytest.importorskip("humming", reason="needs the package humming-kernels")
 
@@ -144,6 +139,12 @@ def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
+    # Not on stock, where the module is imported too.
+    from vllm.model_executor.model_loader.reload.first_load import (
+        end_first_load,
+        observe_first_load,
+    )
+
     case, layer, loaded = _built(name)
     record_metadata_for_reloading(layer)
     observe_first_load(layer)
@@ -172,6 +173,14 @@ def _load_unquantized(layer: torch.nn.Module) -> torch.Tensor:
 
 def test_a_layer_that_the_checkpoint_does_not_quantize_is_not_reloaded_in_part():
     """Its loader registers another weight; a reload cannot tell what is complete."""
+    from vllm.model_executor.model_loader.reload.first_load import (
+        end_first_load,
+        observe_first_load,
+    )
+    from vllm.model_executor.model_loader.reload.layerwise import (
+        abort_layerwise_reload,
+    )
+
     _, layer, _ = _built("method-ct-int4")
     record_metadata_for_reloading(layer)
     observe_first_load(layer)

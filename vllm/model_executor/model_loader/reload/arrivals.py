@@ -110,9 +110,18 @@ class Arrivals:
 
 def place_of(arguments: inspect.BoundArguments) -> Place:
     """Where a call of a weight loader puts the tensor that it is given."""
+    named: dict[str, object] = {}
+    for name, value in arguments.arguments.items():
+        kind = arguments.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            named |= value
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            named |= {f"{name}[{index}]": one for index, one in enumerate(value)}
+        else:
+            named[name] = value
     return tuple(
         (name, value)
-        for name, value in arguments.arguments.items()
+        for name, value in named.items()
         if name not in _NOT_A_PLACE
         and isinstance(value, (int, str, tuple))
         and _is_hashable(value)

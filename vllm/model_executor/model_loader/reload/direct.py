@@ -10,6 +10,7 @@ something for it arrives.
 """
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -19,7 +20,7 @@ from vllm.model_executor.layers.attention import is_deferred_attention_layer
 from vllm.model_executor.layers.quantization.in_place_loading import in_place_method
 
 from .arrivals import Place, get_weight_loader, observed_loader
-from .census import take_census
+from .census import Census, take_census
 from .census_comparison import compare
 from .direct_targets import ReloadedLayer, Target, describe_layer, find_targets
 from .left_out import incomplete_in_place
@@ -36,6 +37,10 @@ logger = init_logger(__name__)
 _PACKED_ON_CPU = ".handler_tensor"
 """Points to weights that a CPU kernel has packed, which every packing makes anew. No
 graph captures it."""
+
+
+_at_startup: WeakKeyDictionary[torch.nn.Module, Census] = WeakKeyDictionary()
+"""Each model as it was before the reload, or before the first one that failed."""
 
 
 class DirectReload:
@@ -66,7 +71,9 @@ class DirectReload:
             ],
         )
         self._layers = layers
-        self._census = take_census(self.model, digest=False)
+        # After a failure, graphs still read what they did before it.
+        if not self._undefined_before or self.model not in _at_startup:
+            _at_startup[self.model] = take_census(self.model, digest=False)
         for layer in layers:
             if method := in_place_method(layer.module):
                 method.view_for_loading(layer.module)
@@ -155,6 +162,7 @@ class DirectReload:
         for layer in self._layers:
             if not layer.touched:
                 layer.restore()
+                layer.drop_scratch()
         for layer in touched:
             self._process(layer)
         self._process_attention(model_config.dtype)  # type: ignore[arg-type]
@@ -164,7 +172,8 @@ class DirectReload:
         for layer in touched:
             if layer.info.first_load is None and not layer.missing:
                 layer.info.first_load = layer.arrivals
-        clear_undefined(self.model, [layer.name for layer in touched])
+        cleared = self._undefined_before | {layer.name for layer in touched}
+        clear_undefined(self.model, cleared)
         if self.scratch_bytes:
             logger.info(
                 "Direct reload used %.1f MiB of scratch, for layers whose storage "
@@ -176,6 +185,7 @@ class DirectReload:
         """Put every startup tensor back in its place, with whatever it holds now."""
         for layer in self._layers:
             layer.restore()
+            layer.drop_scratch()
             if layer.touched and (method := in_place_method(layer.module)):
                 method.forget_loaded(layer.module)
 
@@ -210,15 +220,15 @@ class DirectReload:
         layer.startup.set_aside_all_but(layer.names)
         process_layer(layer.module)
         layer.startup.put_back()
-        for target in layer.targets.values():
-            target.scratch = None
+        layer.drop_scratch()
 
     def _process_attention(self, dtype: torch.dtype) -> None:
         touched = {layer.module for layer in self._layers if layer.touched}
         for layer in self._layers:
             module = layer.module
-            if is_deferred_attention_layer(module) and not touched.isdisjoint(
-                module.modules()
+            if is_deferred_attention_layer(module) and (
+                layer.name in self._undefined_before
+                or not touched.isdisjoint(module.modules())
             ):
                 module.process_weights_after_loading(dtype)  # type: ignore[operator]
                 layer.startup.put_back()
@@ -227,9 +237,10 @@ class DirectReload:
         opaque = [
             layer.name
             for layer in self._layers
-            if any(target.needs_scratch for target in layer.targets.values())
+            if any(target.is_released for target in layer.targets.values())
         ]
-        report = compare(self._census, take_census(self.model, digest=False))
+        census = take_census(self.model, digest=False)
+        report = compare(_at_startup[self.model], census)
         findings = [
             finding
             for finding in report.findings

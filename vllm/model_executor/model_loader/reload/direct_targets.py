@@ -49,6 +49,11 @@ class ReloadedLayer:
         formats = {name: target.format for name, target in self.targets.items()}
         return missing_tensors(self.info, self.arrivals, formats)
 
+    def drop_scratch(self) -> None:
+        """Frees what its targets were given for the time of the reload."""
+        for target in self.targets.values():
+            target.scratch = None
+
     def restore(self) -> None:
         """Puts the startup tensors back, with what they hold now."""
         self.startup.restore()
@@ -88,6 +93,11 @@ class Target:
     @property
     def needs_scratch(self) -> bool:
         return self.view is None
+
+    @property
+    def is_released(self) -> bool:
+        """Whether post-load processing holds elsewhere what is loaded."""
+        return self.needs_scratch and self.format.numel() > 0
 
     @property
     def keeps_bytes(self) -> bool:

@@ -117,4 +117,7 @@ def _same_view(tensor: torch.Tensor, one: MadeTensor) -> torch.Tensor | None:
 
 
 def _storage(tensor: torch.Tensor) -> int:
+    """Address of the storage; 0 for a tensor that wraps others and has none."""
+    if is_traceable_wrapper_subclass(tensor):
+        return 0
     return tensor.untyped_storage().data_ptr()

@@ -22,7 +22,7 @@ from .layerwise_completeness import (
 from .layerwise_state import LayerwiseState
 from .meta import SKIP_LOAD_TENSORS, materialize_layer, restore_layer_on_meta
 from .post_load import process_layer, run_model_hook
-from .refusals import refuse_undeclared_hook
+from .refusals import refuse_unsafe_model
 from .types import LayerReloadingInfo
 from .utils import (
     get_info_size,
@@ -51,7 +51,7 @@ def initialize_layerwise_reload(model: torch.nn.Module):
     _require_no_reload(model)
     # What is loaded may be an attention layer alone: that has the hook of a layer.
     if not is_deferred_attention_layer(model):
-        refuse_undeclared_hook(model)
+        refuse_unsafe_model(model)
     reload = LayerwiseState.begin(model)
     # disable torchao reloading to avoid infinite recursion
     model._original_do_torchao_reload = getattr(model, "_do_torchao_reload", False)

@@ -82,9 +82,17 @@ def missing_tensors(
             continue
         if name in arrivals:
             missing.append(f"{name} ({numel} of {expected} elements came)")
-        elif name not in info.creation_values:
+        elif not _means_not_loaded(info.creation_values.get(name)):
             missing.append(name)
     return missing
+
+
+def _means_not_loaded(value: torch.Tensor | None) -> bool:
+    """Whether post-load processing can tell by a value that nothing was loaded.
+
+    Zeros are what fresh memory has, too.
+    """
+    return value is not None and bool(value.view(-1).view(torch.uint8).any())
 
 
 def incomplete_in_place(name: str, layer: torch.nn.Module) -> list[str]:

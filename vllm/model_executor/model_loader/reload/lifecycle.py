@@ -79,6 +79,13 @@ def start_reload(model: torch.nn.Module, mode: ReloadMode = "layerwise") -> None
             f"a reload of this {type(model).__name__} is already in progress: finish "
             "or abort it first"
         )
+    layers = set(model.modules())
+    for other in list(_under_way):
+        if not layers.isdisjoint(other.modules()):
+            raise RuntimeError(
+                f"a reload of a {type(other).__name__} that shares layers with this "
+                f"{type(model).__name__} is in progress: finish or abort it first"
+            )
     reload: _Reload
     reload = DirectReload(model) if mode == "direct" else LayerwiseReload(model)
     try:

@@ -13,7 +13,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 
 __all__ = [
     "refuse_direct_reload",
-    "refuse_undeclared_hook",
+    "refuse_unsafe_model",
 ]
 
 FINALIZES_IN_LOAD_WEIGHTS = frozenset(
@@ -36,6 +36,11 @@ FINALIZES_IN_LOAD_WEIGHTS = frozenset(
 )
 """Models that post-process inside `load_weights`, once for each call, on whatever has
 arrived by then: modules, or classes where others of the module do not."""
+
+
+WRITES_PAST_LOADERS = frozenset({"vllm.model_executor.models.gpt_oss"})
+"""Modules of models whose `load_weights` copies into parameters itself: a reload does
+not see what arrives."""
 
 
 class Writable(NamedTuple):
@@ -74,15 +79,19 @@ def refuse_direct_reload(
         )
 
 
-def refuse_undeclared_hook(model: torch.nn.Module) -> None:
-    """Check that the model's own post-load hook may run again.
+def refuse_unsafe_model(model: torch.nn.Module) -> None:
+    """Check what a reload of either mode needs of a model.
 
     Raises:
-        RuntimeError: The model has one and does not declare `reload_safe_post_load`.
+        RuntimeError: The model has a post-load hook and does not declare
+            `reload_safe_post_load`, or writes past the loaders of its parameters.
     """
-    if reason := _hook_reason(model):
+    hook_reason = _hook_reason(model)
+    reasons = [*([hook_reason] if hook_reason else []), *_unseen_writes(model)]
+    if reasons:
         raise RuntimeError(
-            f"{reason}; restart the engine with the new weights; nothing was changed"
+            f"{'; '.join(reasons)}; restart the engine with the new weights; nothing "
+            "was changed"
         )
 
 
@@ -95,6 +104,19 @@ def _hook_reason(model: torch.nn.Module) -> str | None:
         "run again (`reload_safe_post_load = True`), and without it a reload would "
         "leave stale what it derives from the weights"
     )
+
+
+def _unseen_writes(model: torch.nn.Module) -> list[str]:
+    names = {
+        base.__name__
+        for module in model.modules()
+        for base in type(module).__mro__
+        if base.__module__ in WRITES_PAST_LOADERS and "load_weights" in vars(base)
+    }
+    return [
+        f"{name}.load_weights writes past the weight loaders of parameters"
+        for name in sorted(names)
+    ]
 
 
 def _is_declared_safe(model: torch.nn.Module) -> bool:
@@ -118,6 +140,7 @@ def _model_reasons(model: torch.nn.Module) -> list[str]:
     reasons = []
     if hook_reason := _hook_reason(model):
         reasons.append(hook_reason)
+    reasons += _unseen_writes(model)
     if getattr(model, "_do_torchao_reload", False):
         reasons.append("torchao quantizes its weights again from high precision")
     finalizing = {

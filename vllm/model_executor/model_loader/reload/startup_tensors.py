@@ -61,6 +61,7 @@ class StartupTensors:
         _refill(self.layer._buffers, self.buffers)
         self.layer._non_persistent_buffers_set.clear()
         self.layer._non_persistent_buffers_set.update(self.non_persistent)
+        vars(self.layer).update(self.plain)
 
     def set_aside_all_but(self, names: set[str]) -> None:
         """Unregisters what post-load processing registered, before it runs again."""
@@ -87,8 +88,6 @@ class StartupTensors:
         for one, source in zip(moved, sources, strict=True):
             one.memory.copy_(source)
         self.restore()
-        for name, old in self.plain.items():
-            self.layer.__dict__[name] = old
         hand_over(self.layer, made)
 
     def _made(self) -> list[MadeTensor]:
