@@ -2,7 +2,9 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """A direct reload ends as a cold start does, and nothing has moved."""
 
+import inspect
 import random
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +27,7 @@ from vllm.model_executor.model_loader.reload import (
     require_defined,
     start_reload,
 )
+from vllm.model_executor.model_loader.reload.arrivals import place_of
 from vllm.model_executor.model_loader.reload.audit import (
     Census,
     compare,
@@ -35,6 +38,8 @@ from vllm.model_executor.model_loader.reload.first_load import (
     end_first_load,
     observe_first_load,
 )
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+from vllm.model_executor.model_loader.reload.meta import to_meta_tensor
 from vllm.model_executor.model_loader.reload.tensor_walk import walk_tensors
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
@@ -456,3 +461,111 @@ def test_a_write_past_the_parameters_own_loader_counts():
 
     with pytest.raises(RuntimeError, match="transformed misses"):
         finish_reload(model, CONFIG)
+
+
+def test_zeros_do_not_stand_for_what_was_not_loaded():
+    weights = make_weights(1)
+    model = cold_start(None)
+    info = get_layerwise_info(model.growing)
+    info.creation_values["weight"] = torch.tensor(0.0)
+    sent = [name for name in weights if not name.startswith("growing.weight")]
+
+    with pytest.raises(RuntimeError, match="growing misses weight"):
+        reload(model, weights, [sent])
+
+
+def test_shards_are_told_apart_whatever_a_loader_s_signature():
+    def loader(param: torch.Tensor, loaded_weight: torch.Tensor, *args, **kwargs):
+        pass
+
+    signature = inspect.signature(loader)
+    weight = torch.ones(1)
+    places = {
+        place_of(signature.bind(weight, weight, *args, **kwargs))
+        for args, kwargs in [((0,), {}), ((1,), {}), ((), {"shard_id": 0}), ((), {})]
+    }
+
+    assert len(places) == 4
+
+
+def test_plain_tensors_are_back_after_an_error(monkeypatch: pytest.MonkeyPatch):
+    model = cold_start(make_weights(0))
+    before = take_census(model)
+    weights = make_weights(1)
+    quant_method = model.released.quant_method
+    process = quant_method.process_weights_after_loading
+
+    def fail(layer: torch.nn.Module) -> None:
+        process(layer)
+        raise OSError("injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quant_method, "process_weights_after_loading", fail)
+        with pytest.raises(OSError, match="injected"):
+            reload(model, weights, [list(weights)])
+    reload(model, weights, [list(weights)])
+
+    found = compare(before, take_census(model)).findings
+    assert {finding.kind for finding in found} == {"changed"}
+
+
+def test_an_address_that_an_error_moved_is_still_found():
+    model = cold_start(make_weights(0))
+    weights = make_weights(1)
+    method: Any = model.identity.quant_method
+    method.strides = torch.ones(2)
+    start_reload(model, "direct")
+    model.load_weights(weights.items())
+    method.strides = torch.ones(2)
+    with pytest.raises(RuntimeError, match="did not stay in place"):
+        finish_reload(model, CONFIG)
+
+    with pytest.raises(RuntimeError, match="identity.quant_method.strides"):
+        reload(model, weights, [list(weights)])
+
+
+def test_an_empty_parameter_hides_nothing(monkeypatch: pytest.MonkeyPatch):
+    model = cold_start(make_weights(0))
+    empty = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+    model.identity.register_parameter("empty", empty)
+    info = get_layerwise_info(model.identity)
+    info.restore_metadata[0]["empty"] = to_meta_tensor(empty)
+    info.loaded_names = (*(info.loaded_names or ()), "empty")
+    model.identity.strides = torch.ones(2)
+    process = model.identity.quant_method.process_weights_after_loading
+
+    def move(layer: torch.nn.Module) -> None:
+        process(layer)
+        layer.strides = torch.ones(3)
+
+    monkeypatch.setattr(
+        model.identity.quant_method, "process_weights_after_loading", move
+    )
+    weights = make_weights(1)
+
+    with pytest.raises(RuntimeError, match="identity.strides"):
+        reload(model, weights, [list(weights)])
+
+
+def test_models_that_share_a_layer_are_reloaded_one_after_the_other():
+    target, draft = cold_start(make_weights(0)), cold_start(make_weights(0))
+    draft.norm = target.norm
+    start_reload(target, "direct")
+
+    with pytest.raises(RuntimeError, match="shares layers"):
+        start_reload(draft, "direct")
+
+    abort_reload(target)
+
+
+def test_scratch_is_freed_by_an_abort():
+    model = cold_start(make_weights(0))
+    weights = make_weights(1)
+    start_reload(model, "direct")
+    model.load_weights([("released.weight.0", weights["released.weight.0"])])
+    scratch = weakref.ref(model.released.weight.data.untyped_storage())
+    assert scratch() is not None
+
+    abort_reload(model)
+
+    assert scratch() is None
