@@ -11,7 +11,7 @@ demo: apply ## reload a tiny quantized GLM-5.x, audit it, print the table
 	$(RUN) examples/reload_glm5.py
 
 test: apply ## run every test that this machine can run
-	$(RUN) -m pytest
+	OMP_NUM_THREADS=1 $(RUN) -m pytest  # on tiny tensors, threads wait for each other
 
 lint: apply $(VENV)/.lint ## ruff, mypy, typos and the series' own checks
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pre-commit run --all-files --show-diff-on-failure
