@@ -304,3 +304,17 @@ def run_all(keep: Callable[[Outcome], Any] = lambda outcome: outcome) -> dict[st
     """
     with quantization_process():
         return {name: keep(run(name)) for name in cases()}
+
+
+def differing_values(
+    actual: dict[str, Value | None], expected: dict[str, Value | None]
+) -> list[str]:
+    """Names of the values that are not as expected."""
+    return [name for name in expected if actual.get(name) != expected[name]]
+
+
+def assert_same_outcome(again: Outcome, first: Outcome) -> None:
+    """Checks that a second processing lost nothing and made what the first did."""
+    assert again.losses == []
+    assert again.live == first.live
+    assert differing_values(again.values, first.values) == []

@@ -4,7 +4,6 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import permutations
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,13 +23,11 @@ from tests.quantization.dequant_layers import (
     layerwise_reload,
     load,
     load_and_process,
-    load_dummy_weights,
     make_fused,
     make_layer,
     process,
     random_weight,
     same_bytes,
-    save_and_load_sharded_state,
 )
 from tests.quantized_weights import FP8, dequantize_fp8, quantize_fp8
 from tests.tensor_parallel import run_tp2
@@ -147,28 +144,6 @@ def test_other_runtime_dtypes(dtype: torch.dtype):
     assert same_bytes(layer.weight, (packed.float() * blocks).to(dtype))
 
 
-def test_chunks_do_not_change_the_weight(monkeypatch: pytest.MonkeyPatch):
-    from vllm.model_executor.layers.quantization import row_dequant
-
-    layer, stored = make_fused("fp8"), fused((fp8, fp8))
-    monkeypatch.setattr(row_dequant, "CHUNK_VALUES", 50 * COLS)
-
-    load_and_process(layer, stored.items)
-
-    assert same_bytes(layer.weight, stored.weight)
-
-
-def test_projection_is_that_of_the_weight():
-    layer = make_layer("ReplicatedLinear", "fp8", COLS, 200)
-    stored = fp8(random_weight(200))
-    x = random_weight(3).bfloat16()
-
-    load_and_process(layer, stored.items)
-
-    expected = torch.nn.functional.linear(x, stored.weight)
-    assert same_bytes(layer(x)[0], expected)
-
-
 def test_scales_are_retired_and_empty():
     from vllm.model_executor.utils import get_live_param
 
@@ -179,15 +154,6 @@ def test_scales_are_retired_and_empty():
     for name in layer.quant_method.scale_names:
         assert get_live_param(layer, name) is None
         assert getattr(layer, name).isnan().all()
-
-
-def test_second_processing_changes_nothing():
-    layer, stored = make_fused("fp8"), fused((fp8, bf16))
-    load_and_process(layer, stored.items)
-
-    process(layer)
-
-    assert same_bytes(layer.weight, stored.weight)
 
 
 @pytest.mark.parametrize("first", FORMATS)
@@ -360,18 +326,6 @@ def test_a_scale_that_does_not_come_is_named_and_a_complete_reload_mends_it(mode
     assert model.layer.weight.data_ptr() == address
 
 
-@pytest.mark.parametrize("copy", ["clone", "to"])
-def test_packed_weight_survives_the_loss_of_its_layout(copy: str):
-    layer, stored = make_fused("fp8"), fused((fp8, fp8))
-    load(layer, stored.items)
-
-    data = layer.weight.data
-    layer.weight.data = data.clone() if copy == "clone" else data.to("cpu", copy=True)
-    process(layer)
-
-    assert same_bytes(layer.weight, stored.weight)
-
-
 def test_unpacked_rows_that_lost_their_layout_are_refused():
     layer = make_fused("fp8")
     load(layer, fused((fp8, bf16)).items)
@@ -417,29 +371,6 @@ def test_pre_processed_rows_are_kept():
     process(layer)
 
     assert same_bytes(layer.weight, stored.weight)
-
-
-def test_dummy_weights_are_finite_and_not_all_zero():
-    model = Model(make_fused("fp8"))
-
-    load_dummy_weights(model)
-    process(model.layer)
-
-    assert model.layer.weight.isfinite().all()
-    assert model.layer.weight.abs().sum() > 0
-
-
-def test_sharded_state_is_loaded_as_it_was_saved(tmp_path: Path):
-    saved, stored = Model(make_fused("fp8")), fused((fp8, bf16))
-    load_and_process(saved.layer, stored.items)
-    model = Model(make_fused("fp8"))
-    address = model.layer.weight.data_ptr()
-
-    save_and_load_sharded_state(saved, model, tmp_path)
-    process(model.layer)
-
-    assert same_bytes(model.layer.weight, stored.weight)
-    assert model.layer.weight.data_ptr() == address
 
 
 def _columns(rank_items: list[Item], expected: torch.Tensor, kind: str, *sizes) -> bool:

@@ -17,7 +17,8 @@ from tests.quantization.humming_cases import linear_cases, moe_cases
 from tests.quantization.keep_param_checks import (
     Loaded,
     Outcome,
-    Value,
+    assert_same_outcome,
+    differing_values,
     load,
     load_whole,
     loaded_parameters,
@@ -94,18 +95,6 @@ def _process() -> Iterator[None]:
         yield
 
 
-def _differences(
-    actual: dict[str, Value | None], expected: dict[str, Value | None]
-) -> list[str]:
-    return [name for name in expected if actual.get(name) != expected[name]]
-
-
-def _assert_equal(again: Outcome, first: Outcome) -> None:
-    assert again.losses == []
-    assert again.live == first.live
-    assert _differences(again.values, first.values) == []
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_loaded_parameters_survive(name: str):
     assert _run(name).losses == []
@@ -116,7 +105,7 @@ def test_kernels_see_what_they_see_on_stock(name: str, stock: dict[str, Outcome]
     ours = _run(name)
 
     assert ours.live == stock[name].live
-    assert _differences(ours.values, stock[name].values) == []
+    assert differing_values(ours.values, stock[name].values) == []
 
 
 def test_stock_loses_loaded_parameters(stock: dict[str, Outcome]):
@@ -134,7 +123,7 @@ def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
     _load(layer, loaded)
     process(layer, case)
 
-    _assert_equal(outcome(layer, loaded), first)
+    assert_same_outcome(outcome(layer, loaded), first)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -159,7 +148,7 @@ def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
             _load(layer, loaded)
             finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
-        _assert_equal(outcome(layer, loaded), first)
+        assert_same_outcome(outcome(layer, loaded), first)
 
 
 def _load_unquantized(layer: torch.nn.Module) -> torch.Tensor:

@@ -11,7 +11,8 @@ import torch
 from tests.quantization.keep_param_cases import cases
 from tests.quantization.keep_param_checks import (
     Outcome,
-    Value,
+    assert_same_outcome,
+    differing_values,
     load,
     loaded_parameters,
     outcome,
@@ -78,18 +79,6 @@ def _process() -> Iterator[None]:
         yield
 
 
-def _differences(
-    actual: dict[str, Value | None], expected: dict[str, Value | None]
-) -> list[str]:
-    return [name for name in expected if actual.get(name) != expected[name]]
-
-
-def _assert_equal(again: Outcome, first: Outcome) -> None:
-    assert again.losses == []
-    assert again.live == first.live
-    assert _differences(again.values, first.values) == []
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_loaded_parameters_survive(name: str):
     assert run(name).losses == []
@@ -100,7 +89,7 @@ def test_kernels_see_what_they_see_on_stock(name: str, stock: dict[str, Outcome]
     ours, renamed = run(name), cases()[name].renamed
 
     assert ours.live - renamed == stock[name].live - renamed
-    assert set(_differences(ours.values, stock[name].values)) <= renamed
+    assert set(differing_values(ours.values, stock[name].values)) <= renamed
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,7 +105,7 @@ def test_checkpoint_bytes_in_the_same_objects_give_the_same_again(name: str):
     load(layer, loaded)
     process(layer, case)
 
-    _assert_equal(outcome(layer, loaded), first)
+    assert_same_outcome(outcome(layer, loaded), first)
     anew = [n for n, p in registered.items() if layer._parameters[n] is not p]
     assert anew == []
 
@@ -132,7 +121,7 @@ def test_processing_again_gives_the_same(name: str):
 
     process(layer, case)
 
-    _assert_equal(outcome(layer, loaded), first)
+    assert_same_outcome(outcome(layer, loaded), first)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -151,7 +140,7 @@ def test_two_layerwise_reloads_give_the_same_in_the_same_objects(name: str):
             load(layer, loaded)
             finalize_layerwise_reload(layer, SimpleNamespace(dtype=torch.bfloat16))
 
-        _assert_equal(outcome(layer, loaded), first)
+        assert_same_outcome(outcome(layer, loaded), first)
         report = compare(before, take_census(layer))
         assert report.ok, report.to_table()
 

@@ -4,7 +4,6 @@
 
 from collections.abc import Iterator
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +22,12 @@ from tests.quantization.dequant_layers import (
     layerwise_reload,
     load,
     load_and_process,
-    load_dummy_weights,
     make_fused,
     make_layer,
     nvfp4,
     process,
     random_weight,
     same_bytes,
-    save_and_load_sharded_state,
 )
 from tests.quantized_weights import (
     E2M1_VALUES,
@@ -224,37 +221,6 @@ def test_other_runtime_dtypes(dtype: torch.dtype):
     assert same_bytes(layer.weight, expected)
 
 
-def test_chunks_do_not_change_the_weight(monkeypatch: pytest.MonkeyPatch):
-    from vllm.model_executor.layers.quantization import row_dequant
-
-    layer, stored = make_fused("nvfp4"), fused((nvfp4, nvfp4))
-    monkeypatch.setattr(row_dequant, "CHUNK_VALUES", 50 * COLS)
-
-    load_and_process(layer, stored.items)
-
-    assert same_bytes(layer.weight, stored.weight)
-
-
-def test_projection_is_that_of_the_weight():
-    layer = make_layer("ReplicatedLinear", "nvfp4", COLS, 200)
-    stored = nvfp4(random_weight(200))
-    x = random_weight(3).bfloat16()
-
-    load_and_process(layer, stored.items)
-
-    expected = torch.nn.functional.linear(x, stored.weight)
-    assert same_bytes(layer(x)[0], expected)
-
-
-def test_second_processing_changes_nothing():
-    layer, stored = make_fused("nvfp4"), fused((nvfp4, bf16))
-    load_and_process(layer, stored.items)
-
-    process(layer)
-
-    assert same_bytes(layer.weight, stored.weight)
-
-
 @pytest.mark.parametrize("first", FORMATS)
 @pytest.mark.parametrize("second", FORMATS)
 def test_direct_reload_equals_a_cold_start(first: str, second: str):
@@ -312,16 +278,6 @@ def test_layerwise_reload_equals_a_cold_start(first: str):
         assert same_bytes(model.layer.weight, stored.weight)
 
 
-def test_packed_weight_survives_the_loss_of_its_layout():
-    layer, stored = make_fused("nvfp4"), fused((nvfp4, nvfp4))
-    load(layer, stored.items)
-
-    layer.weight.data = layer.weight.data.clone()
-    process(layer)
-
-    assert same_bytes(layer.weight, stored.weight)
-
-
 def test_pre_processed_rows_are_kept():
     from vllm.model_executor.utils import weights_already_processed
 
@@ -333,27 +289,6 @@ def test_pre_processed_rows_are_kept():
     process(layer)
 
     assert same_bytes(layer.weight, stored.weight)
-
-
-def test_dummy_weights_are_finite_and_not_all_zero():
-    model = Model(make_fused("nvfp4"))
-
-    load_dummy_weights(model)
-    process(model.layer)
-
-    assert model.layer.weight.isfinite().all()
-    assert model.layer.weight.abs().sum() > 0
-
-
-def test_sharded_state_is_loaded_as_it_was_saved(tmp_path: Path):
-    saved, stored = Model(make_fused("nvfp4")), fused((nvfp4, bf16))
-    load_and_process(saved.layer, stored.items)
-    model = Model(make_fused("nvfp4"))
-
-    save_and_load_sharded_state(saved, model, tmp_path)
-    process(model.layer)
-
-    assert same_bytes(model.layer.weight, stored.weight)
 
 
 def _slices_job() -> dict[str, bool]:

@@ -21,23 +21,14 @@ class M2NWeightTransferEngine:
                 and self.config.reload_mode == "layerwise"
             )
 
-    def start_weight_update(self) -> None:
-        """Make the model ready, but only if some parameter needs it.
+    def start_weight_update(self):
+        with replacing("from $MODULE import (initialize_layerwise_reload,)"):
+            from vllm.model_executor.model_loader.reload import start_reload
+        with replacing("initialize_layerwise_reload(self.model)"):
+            start_reload(self.model, self.config.reload_mode)
 
-        Directly-resharded parameters are written in place and never go through
-        `load_weights`, so a plan with no fallback entries has nothing to
-        reload.
-        """
-        if not self._uses_load_weights:
-            return
-        from vllm.model_executor.model_loader.reload import start_reload
-
-        start_reload(self.model, self.config.reload_mode)
-
-    def finish_weight_update(self) -> None:
-        """Finish the reload when the plan uses fallback entries."""
-        if not self._uses_load_weights:
-            return
-        from vllm.model_executor.model_loader.reload import finish_reload
-
-        finish_reload(self.model, self.model_config)
+    def finish_weight_update(self):
+        with replacing("from $MODULE import finalize_layerwise_reload"):
+            from vllm.model_executor.model_loader.reload import finish_reload
+        with replacing("finalize_layerwise_reload(self.model, self.model_config)"):
+            finish_reload(self.model, self.model_config)

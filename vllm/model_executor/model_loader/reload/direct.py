@@ -174,6 +174,7 @@ class DirectReload:
                 layer.info.first_load = layer.arrivals
         cleared = self._undefined_before | {layer.name for layer in touched}
         clear_undefined(self.model, cleared)
+        _at_startup.pop(self.model, None)
         if self.scratch_bytes:
             logger.info(
                 "Direct reload used %.1f MiB of scratch, for layers whose storage "

@@ -53,7 +53,7 @@ def initialize_layerwise_reload(model: torch.nn.Module):
     if not is_deferred_attention_layer(model):
         refuse_unsafe_model(model)
     reload = LayerwiseState.begin(model)
-    # disable torchao reloading to avoid infinite recursion
+    # torchao would start a reload of its own in `load_weights`.
     model._original_do_torchao_reload = getattr(model, "_do_torchao_reload", False)
     model._do_torchao_reload = False
     try:
@@ -143,7 +143,7 @@ def _name_of(loader: Callable) -> str:
 
 
 def make_online_process_loader(layer: torch.nn.Module, param_name: str) -> Callable:
-    """Create a wrapped weight loader that defers processing."""
+    """A weight loader that keeps what it gets until its layer is complete."""
     info = get_layerwise_info(layer)
     original_loader = _get_original_loader(getattr(layer, param_name))
     loader_signature = inspect.signature(original_loader)
@@ -161,7 +161,7 @@ def make_online_process_loader(layer: torch.nn.Module, param_name: str) -> Calla
         if not info.can_load():
             return _load_late(layer, info, param_name, *args, **kwargs)
 
-        # Re-run on each load: layers may register parameters later (e.g., `bias`).
+        # A layer may have registered further parameters by now.
         info.load_numel_total = get_layer_size(layer)
         _wrap_parameters_weight_loader(layer)
 
@@ -209,9 +209,8 @@ def _warn_of_buffers(layer: torch.nn.Module, arguments: BoundArguments) -> None:
     LOADING_LAYERS.add(layer)
     if len(LOADING_LAYERS) == 2:
         logger.warning_once(
-            "Allocating %.1f MB of device memory to buffers to load %s layers. "
-            "This extra memory usage can be avoided by ordering weights "
-            "by their parent layer when reloading.",
+            "Keeping %.1f MB of weights on the device for layers that are not complete "
+            "yet (%s). Send the weights of one layer after the other to avoid it.",
             sum(get_info_size(LAYERWISE_INFO[layer]) for layer in LOADING_LAYERS) / 1e6,
             str(sorted(type(layer).__name__ for layer in LOADING_LAYERS)),
         )
@@ -363,7 +362,6 @@ def _finalize_attention_layer(
     _place_kernel_tensors(layer, info)
     reload.mark(layer)
     if info.loaded_weights:
-        # Reload with new scale weights from checkpoint
         _reload_attention_scales(layer, info)
     layer.process_weights_after_loading(model_config.dtype)
     reload.put_back(layer)

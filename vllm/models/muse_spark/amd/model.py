@@ -24,11 +24,7 @@ class MuseSpark1xMoE:
     def refill_derived_tensors(self) -> None:
         """Splits the router weight into bf16x3 planes, where the device takes them."""
         weight = self.router.weight.data
-        # Configs are tuned and validated on gfx950 only.
-        if (
-            _supports_router_bf16x3_device()
-            and weight.dtype == torch.float32
-            and supports_router_bf16x3(*weight.shape)
-        ):
+        fits = weight.dtype == torch.float32 and supports_router_bf16x3(*weight.shape)
+        if fits and _supports_router_bf16x3_device():
             planes = split_fp32_to_bf16x3(weight.contiguous())
             refill_derived(self, "_router_planes", planes)

@@ -1,36 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-import torch
 from series import replacing
 
 from vllm.model_executor.utils import refill_derived
 
 
 class MusePostExpertFinalize:
-    def _effective_weight(self, dtype, device):
-        with replacing("if self._fused_weight is None: $$$"):
-            if self._fused_weight is None:
-                self._fill_fused_weight(dtype, device)
-                assert self._fused_weight is not None
-
-    def _fill_fused_weight(self, dtype: torch.dtype, device: torch.device) -> None:
-        norm = self._norm
-        if norm.has_weight:
-            weight = norm.weight.detach()
-            assert weight.shape == (norm.hidden_size,), (
-                f"post-expert norm weight is {tuple(weight.shape)}, expected "
-                f"({norm.hidden_size},)"
-            )
-        else:
-            weight = torch.ones(norm.hidden_size)
-        weight = weight.to(dtype=dtype, device=device).contiguous()
-        refill_derived(self, "_fused_weight", weight)
-
     def refill_weight(self) -> None:
         """Casts the norm's weight anew, if a forward pass has asked for the cast."""
         held = self._fused_weight
-        if held is not None:
-            self._fill_fused_weight(held.dtype, held.device)
+        if held is None:
+            return
+        self._fused_weight = None
+        try:
+            cast = self._effective_weight(held.dtype, held.device)
+        finally:
+            self._fused_weight = held
+        refill_derived(self, "_fused_weight", cast)
 
 
 class _MuseSparkNvFp4Scales:
