@@ -39,10 +39,10 @@ def _context() -> Iterator[None]:
 
 @every_kind
 def test_chunks_do_not_change_the_weight(kind: str, monkeypatch: pytest.MonkeyPatch):
-    from vllm.model_executor.layers.quantization import row_dequant
+    from vllm.model_executor.layers.quantization.utils import row_dequant_tables
 
     layer, stored = make_fused(kind), fused((PACKED[kind], PACKED[kind]))
-    monkeypatch.setattr(row_dequant, "CHUNK_VALUES", 50 * COLS)
+    monkeypatch.setattr(row_dequant_tables, "CHUNK_VALUES", 50 * COLS)
 
     load_and_process(layer, stored.items)
 

@@ -21,12 +21,8 @@ from vllm.model_executor.layers.quantization import QuantizationMethods
 from vllm.model_executor.layers.quantization.row_dequant import (
     RowDequantConfig,
     RowDequantLinearMethod,
-    chunks,
 )
-from vllm.model_executor.layers.quantization.utils.byte_lookup import (
-    e4m3_table,
-    look_up,
-)
+from vllm.model_executor.layers.quantization.utils import row_dequant_tables
 from vllm.model_executor.layers.quantization.utils.dequant_scales import (
     BlockScale,
     RowScale,
@@ -48,7 +44,7 @@ def unpack_fp8_run(
     block: tuple[int, int],
     offset: tuple[int, int] = (0, 0),
 ) -> None:
-    """Unpacks rows of FP8 weights in place, in chunks, on any device.
+    """Unpacks rows of FP8 weights in place, on any device.
 
     Each weight is `fp32(fp8) * scale`, rounded once to the runtime dtype.
 
@@ -61,21 +57,8 @@ def unpack_fp8_run(
     """
     if can_use_triton(rows):
         unpack_fp8_rows(rows, scale, block, offset)
-        return
-    count, cols = rows.shape
-    table = e4m3_table(rows.device)
-    packed = rows.view(torch.uint8)[:, :cols]
-    scale_cols = (torch.arange(cols, device=rows.device) + offset[1]) // block[1]
-    whole_rows = scale.shape[1] == 1
-    for chunk in chunks(
-        Run(0, 0, count, 0), cols, 0 if whole_rows else block[0], offset[0]
-    ):
-        index = torch.arange(chunk.start, chunk.stop, device=rows.device) + offset[0]
-        if whole_rows:
-            factors = scale[index // block[0]]
-        else:
-            factors = scale[(chunk.start + offset[0]) // block[0], scale_cols]
-        rows[chunk] = look_up(packed[chunk], table).mul_(factors)
+    else:
+        row_dequant_tables.unpack_fp8_rows(rows, scale, block, offset)
 
 
 class Fp8DequantConfig(RowDequantConfig):

@@ -28,13 +28,8 @@ from vllm.model_executor.layers.quantization import QuantizationMethods
 from vllm.model_executor.layers.quantization.row_dequant import (
     RowDequantConfig,
     RowDequantLinearMethod,
-    chunks,
 )
-from vllm.model_executor.layers.quantization.utils.byte_lookup import (
-    e2m1_table,
-    e4m3_table,
-    look_up,
-)
+from vllm.model_executor.layers.quantization.utils import row_dequant_tables
 from vllm.model_executor.layers.quantization.utils.dequant_scales import (
     GroupScale,
     ScaleLoading,
@@ -83,7 +78,10 @@ def dequantize_nvfp4(
             f"expected scales of shape {(rows, 2 * half // group)}, and scale_2 with "
             "E4M3 scales only"
         )
-    return _values(packed, scale, scale_2).to(dtype)
+    weight = torch.empty(rows, 2 * half, dtype=dtype, device=packed.device)
+    weight.view(torch.uint8)[:, :half].copy_(packed)
+    unpack_fp4_run(weight, scale, scale_2)
+    return weight
 
 
 def _group_size(scale: torch.Tensor) -> int:
@@ -97,23 +95,10 @@ def _group_size(scale: torch.Tensor) -> int:
     )
 
 
-def _values(
-    packed: torch.Tensor, scale: torch.Tensor, scale_2: torch.Tensor | None
-) -> torch.Tensor:
-    """The weights, [rows, cols], float32."""
-    if scale_2 is None:
-        factors = scale.float()
-    else:
-        factors = look_up(scale, e4m3_table(scale.device)) * scale_2
-    values = look_up(packed, e2m1_table(packed.device))
-    values.unflatten(1, factors.shape[1:] + (-1,)).mul_(factors[..., None])
-    return values
-
-
 def unpack_fp4_run(
     rows: torch.Tensor, scale: torch.Tensor, scale_2: torch.Tensor | None
 ) -> None:
-    """Unpacks rows of E2M1 weights in place, in chunks, on any device.
+    """Unpacks rows of E2M1 weights in place, on any device.
 
     Args:
         rows: [rows, cols] of the runtime dtype, with the packed row at the start of
@@ -123,11 +108,8 @@ def unpack_fp4_run(
     """
     if can_use_triton(rows):
         unpack_fp4_rows(rows, scale, scale_2)
-        return
-    count, cols = rows.shape
-    packed = rows.view(torch.uint8)[:, : cols // 2]
-    for chunk in chunks(Run(0, 0, count, 0), cols):
-        rows[chunk] = _values(packed[chunk], scale[chunk], scale_2)
+    else:
+        row_dequant_tables.unpack_fp4_rows(rows, scale, scale_2)
 
 
 class Nvfp4DequantConfig(RowDequantConfig):

@@ -9,7 +9,7 @@ processing unpacks, in place, the rows that hold packed bytes. The formats are i
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 import torch
@@ -42,9 +42,6 @@ from vllm.model_executor.utils import (
     set_weight_attrs,
 )
 from vllm.platforms import current_platform
-
-CHUNK_VALUES = 1 << 17
-"""Weights that are unpacked at a time where no kernel does it, to stay in the cache."""
 
 
 class RowDequantConfig(QuantizationConfig):
@@ -333,29 +330,6 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
 
 def _names(names: Collection[str]) -> str:
     return " and ".join(sorted(names)) or "no scale"
-
-
-def chunks(run: Run, cols: int, block: int = 0, offset: int = 0) -> Iterator[slice]:
-    """Cuts a run into chunks of at most `CHUNK_VALUES` weights, or of one row.
-
-    Args:
-        run: Rows to cut.
-        cols: Weights in a row.
-        block: Rows of a block of which no chunk may cross the end, or 0.
-        offset: Rows between the start of a block and the first row of the run.
-
-    Yields:
-        Rows of a chunk, counted within the run.
-    """
-    most = max(1, CHUNK_VALUES // cols)
-    count = run.stop - run.start
-    row = 0
-    while row < count:
-        stop = min(count, row + most)
-        if block:
-            stop = min(stop, row + block - (row + offset) % block)
-        yield slice(row, stop)
-        row = stop
 
 
 def view_model_for_running(model: torch.nn.Module) -> None:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Unpacking rows of weights in place by table, where no kernel does it.
+
+On the CPU, PyTorch casts FP8 one value at a time, and FP4 not at all. To look up two
+values at once is about ten times faster: of FP8, those of a pair of bytes; of FP4,
+those of a byte of codes with the byte of its scale.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+
+import torch
+
+CHUNK_VALUES = 1 << 16
+"""Weights that are unpacked at a time, to stay in the cache."""
+
+_BYTES = 1 << 8
+
+
+def unpack_fp8_rows(
+    rows: torch.Tensor,
+    scale: torch.Tensor,
+    block: tuple[int, int],
+    offset: tuple[int, int],
+) -> None:
+    """Unpacks FP8 weights in place.
+
+    Args:
+        rows: [rows, cols] of the runtime dtype, with the FP8 row at the start of each.
+        scale: [scale rows, scale columns], float32.
+        block: Rows and columns that share a scale.
+        offset: Rows and columns between the start of the first scale's block and the
+            first row and column.
+    """
+    count, cols = rows.shape
+    device = rows.device
+    table = _e4m3_pairs(device)
+    # Of an odd number of columns, the last pair has a byte that is no weight.
+    pairs = rows.view(torch.uint16)[:, : (cols + 1) // 2]
+    scale_cols = (torch.arange(cols, device=device) + offset[1]) // block[1]
+    whole_rows = scale.shape[1] == 1
+    for chunk in _chunks(count, cols, 0 if whole_rows else block[0], offset[0]):
+        if whole_rows:
+            index = torch.arange(chunk.start, chunk.stop, device=device) + offset[0]
+            factors = scale[index // block[0]]
+        else:
+            factors = scale[(chunk.start + offset[0]) // block[0], scale_cols]
+        values = _look_up(table, pairs[chunk].to(torch.int32), torch.bfloat16)
+        rows[chunk] = values[:, :cols].float().mul_(factors)
+
+
+def unpack_fp4_rows(
+    rows: torch.Tensor, scale: torch.Tensor, scale_2: torch.Tensor | None
+) -> None:
+    """Unpacks E2M1 weights in place.
+
+    Args:
+        rows: [rows, cols] of the runtime dtype, with the packed row at the start of
+            each.
+        scale: [rows, groups] in `float8_e4m3fn` or `float8_e8m0fnu`.
+        scale_2: Scale of all, one element, float32; or None.
+    """
+    count, cols = rows.shape
+    device = rows.device
+    scale_values = torch.arange(_BYTES, dtype=torch.uint8, device="cpu")
+    factors = scale_values.view(scale.dtype).float().to(device)
+    if scale_2 is not None:
+        factors *= scale_2
+    # Of each byte of a scale, for each byte of codes: [65536, 2].
+    values = (_e2m1_values(device) * factors[:, None, None]).to(rows.dtype)
+    table = values.view(torch.int64 if values.itemsize == 4 else torch.int32).flatten()
+    packed = rows.view(torch.uint8)[:, : cols // 2]
+    scale = scale.view(torch.uint8)
+    group_bytes = packed.shape[1] // scale.shape[1]
+    in_high_byte = torch.arange(0, _BYTES**2, _BYTES, dtype=torch.int32, device=device)
+    in_high_byte = in_high_byte[:, None].repeat(1, group_bytes)
+    for chunk in _chunks(count, cols):
+        index = in_high_byte.index_select(0, scale[chunk].to(torch.int32).flatten())
+        index = index.view(-1, packed.shape[1]).add_(packed[chunk])
+        rows[chunk] = _look_up(table, index, rows.dtype)
+
+
+@cache
+def _e4m3_pairs(device: torch.device) -> torch.Tensor:
+    """Two bfloat16, exact, for each pair of E4M3 bytes: [65536], int32."""
+    codes = torch.arange(_BYTES, dtype=torch.uint8, device="cpu")
+    values = codes.view(torch.float8_e4m3fn).bfloat16()
+    first, second = values.repeat(_BYTES), values.repeat_interleave(_BYTES)
+    return torch.stack((first, second), dim=1).view(torch.int32).flatten().to(device)
+
+
+@cache
+def _e2m1_values(device: torch.device) -> torch.Tensor:
+    """Two values for each byte of two E2M1 codes: [256, 2], float32."""
+    magnitudes = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], device="cpu")
+    values = torch.cat((magnitudes, -magnitudes))
+    codes = torch.arange(_BYTES, device="cpu")
+    return torch.stack((values[codes & 0xF], values[codes >> 4]), dim=1).to(device)
+
+
+def _look_up(
+    table: torch.Tensor, index: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """Gives, for [rows, width] of an index, [rows, 2 * width] of the dtype."""
+    return table.index_select(0, index.flatten()).view(dtype).view(len(index), -1)
+
+
+def _chunks(count: int, cols: int, block: int = 0, offset: int = 0) -> Iterator[slice]:
+    """Cuts rows into chunks of at most `CHUNK_VALUES` weights, or of one row.
+
+    Args:
+        count: Number of rows.
+        cols: Weights in a row.
+        block: Rows of a block of which no chunk may cross the end, or 0.
+        offset: Rows between the start of a block and the first row.
+
+    Yields:
+        Rows of a chunk.
+    """
+    most = max(1, CHUNK_VALUES // cols)
+    row = 0
+    while row < count:
+        stop = min(count, row + most)
+        if block:
+            stop = min(stop, row + block - (row + offset) % block)
+        yield slice(row, stop)
+        row = stop
