@@ -12,7 +12,7 @@ from functools import cache
 
 import torch
 
-CHUNK_VALUES = 1 << 16
+CHUNK_VALUES = 1 << 17
 """Weights that are unpacked at a time, to stay in the cache."""
 
 _BYTES = 1 << 8
@@ -33,21 +33,23 @@ def unpack_fp8_rows(
         offset: Rows and columns between the start of the first scale's block and the
             first row and column.
     """
-    count, cols = rows.shape
+    cols = rows.shape[1]
     device = rows.device
-    table = _e4m3_pairs(device)
     # Of an odd number of columns, the last pair has a byte that is no weight.
     pairs = rows.view(torch.uint16)[:, : (cols + 1) // 2]
+    look_up = _LookUp(_e4m3_pairs(device), _rows_of_chunk(rows), pairs.shape[1])
+    floats = torch.empty(_rows_of_chunk(rows), cols, dtype=torch.float32, device=device)
     scale_cols = (torch.arange(cols, device=device) + offset[1]) // block[1]
     whole_rows = scale.shape[1] == 1
-    for chunk in _chunks(count, cols, 0 if whole_rows else block[0], offset[0]):
+    for chunk in _chunks(rows, 0 if whole_rows else block[0], offset[0]):
         if whole_rows:
             index = torch.arange(chunk.start, chunk.stop, device=device) + offset[0]
             factors = scale[index // block[0]]
         else:
             factors = scale[(chunk.start + offset[0]) // block[0], scale_cols]
-        values = _look_up(table, pairs[chunk].to(torch.int32), torch.bfloat16)
-        rows[chunk] = values[:, :cols].float().mul_(factors)
+        index = look_up.index(chunk).copy_(pairs[chunk])
+        values = floats[: len(index)].copy_(look_up(index, torch.bfloat16)[:, :cols])
+        rows[chunk] = values.mul_(factors)
 
 
 def unpack_fp4_rows(
@@ -61,7 +63,7 @@ def unpack_fp4_rows(
         scale: [rows, groups] in `float8_e4m3fn` or `float8_e8m0fnu`.
         scale_2: Scale of all, one element, float32; or None.
     """
-    count, cols = rows.shape
+    cols = rows.shape[1]
     device = rows.device
     scale_values = torch.arange(_BYTES, dtype=torch.uint8, device="cpu")
     factors = scale_values.view(scale.dtype).float().to(device)
@@ -75,10 +77,12 @@ def unpack_fp4_rows(
     group_bytes = packed.shape[1] // scale.shape[1]
     in_high_byte = torch.arange(0, _BYTES**2, _BYTES, dtype=torch.int32, device=device)
     in_high_byte = in_high_byte[:, None].repeat(1, group_bytes)
-    for chunk in _chunks(count, cols):
-        index = in_high_byte.index_select(0, scale[chunk].to(torch.int32).flatten())
-        index = index.view(-1, packed.shape[1]).add_(packed[chunk])
-        rows[chunk] = _look_up(table, index, rows.dtype)
+    look_up = _LookUp(table, _rows_of_chunk(rows), packed.shape[1])
+    for chunk in _chunks(rows):
+        index = look_up.index(chunk)
+        codes = scale[chunk].to(torch.int32).flatten()
+        torch.index_select(in_high_byte, 0, codes, out=index.view(-1, group_bytes))
+        rows[chunk] = look_up(index.add_(packed[chunk]), rows.dtype)
 
 
 @cache
@@ -93,35 +97,58 @@ def _e4m3_pairs(device: torch.device) -> torch.Tensor:
 @cache
 def _e2m1_values(device: torch.device) -> torch.Tensor:
     """Two values for each byte of two E2M1 codes: [256, 2], float32."""
-    magnitudes = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], device="cpu")
+    magnitudes = torch.tensor(
+        [0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float32, device="cpu"
+    )
     values = torch.cat((magnitudes, -magnitudes))
     codes = torch.arange(_BYTES, device="cpu")
     return torch.stack((values[codes & 0xF], values[codes >> 4]), dim=1).to(device)
 
 
-def _look_up(
-    table: torch.Tensor, index: torch.Tensor, dtype: torch.dtype
-) -> torch.Tensor:
-    """Gives, for [rows, width] of an index, [rows, 2 * width] of the dtype."""
-    return table.index_select(0, index.flatten()).view(dtype).view(len(index), -1)
+class _LookUp:
+    """A table, and buffers that are used again for each chunk."""
+
+    def __init__(self, table: torch.Tensor, rows: int, width: int) -> None:
+        """Makes the buffers.
+
+        Args:
+            table: Of two values in each element: [elements].
+            rows: The most rows of a chunk.
+            width: Elements that are looked up for a row.
+        """
+        self._table = table
+        self._index = torch.empty(rows, width, dtype=torch.int32, device=table.device)
+        self._found = table.new_empty(rows, width)
+
+    def index(self, chunk: slice) -> torch.Tensor:
+        """Where to write what to look up for a chunk: [its rows, width], int32."""
+        return self._index[: chunk.stop - chunk.start]
+
+    def __call__(self, index: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Gives the values: [rows, 2 * width] of the dtype, until the next call."""
+        found = self._found[: len(index)]
+        torch.index_select(self._table, 0, index.view(-1), out=found.view(-1))
+        return found.view(dtype)
 
 
-def _chunks(count: int, cols: int, block: int = 0, offset: int = 0) -> Iterator[slice]:
-    """Cuts rows into chunks of at most `CHUNK_VALUES` weights, or of one row.
+def _rows_of_chunk(rows: torch.Tensor) -> int:
+    return min(len(rows), max(1, CHUNK_VALUES // rows.shape[1]))
+
+
+def _chunks(rows: torch.Tensor, block: int = 0, offset: int = 0) -> Iterator[slice]:
+    """Cuts rows into chunks.
 
     Args:
-        count: Number of rows.
-        cols: Weights in a row.
+        rows: [rows, cols].
         block: Rows of a block of which no chunk may cross the end, or 0.
         offset: Rows between the start of a block and the first row.
 
     Yields:
         Rows of a chunk.
     """
-    most = max(1, CHUNK_VALUES // cols)
     row = 0
-    while row < count:
-        stop = min(count, row + most)
+    while row < len(rows):
+        stop = min(len(rows), row + _rows_of_chunk(rows))
         if block:
             stop = min(stop, row + block - (row + offset) % block)
         yield slice(row, stop)
