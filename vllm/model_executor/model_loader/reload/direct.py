@@ -23,6 +23,7 @@ from .arrivals import Place, get_weight_loader, observed_loader
 from .census import Census, take_census
 from .census_comparison import compare
 from .direct_targets import ReloadedLayer, Target, describe_layer, find_targets
+from .host_numbers import HostNumbers
 from .left_out import incomplete_in_place
 from .meta import SKIP_LOAD_TENSORS
 from .post_load import process_layer, run_model_hook
@@ -51,6 +52,7 @@ class DirectReload:
         self.scratch_bytes = 0
         self._layers: list[ReloadedLayer] = []
         self._undefined_before = undefined_layers(model)
+        self._host_numbers = HostNumbers(model)
         self._conflicts: set[str] = set()
 
     @torch.no_grad()
@@ -166,6 +168,7 @@ class DirectReload:
         for layer in touched:
             self._process(layer)
         self._process_attention(model_config.dtype)  # type: ignore[arg-type]
+        self._host_numbers.require_unchanged()
         # Also where nothing arrived: it may gather from other ranks.
         run_model_hook(self.model)
         self._take_census()
@@ -189,6 +192,7 @@ class DirectReload:
             layer.drop_scratch()
             if layer.touched and (method := in_place_method(layer.module)):
                 method.forget_loaded(layer.module)
+        self._host_numbers.restore()
 
     def _require_complete(self) -> None:
         problems: list[str] = []

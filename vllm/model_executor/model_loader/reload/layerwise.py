@@ -304,6 +304,7 @@ def _finalize_layer(layer: torch.nn.Module, info: LayerReloadingInfo) -> None:
 def _finish(reload: LayerwiseState) -> None:
     """End a reload whose layers are all processed."""
     reload.restore_all()
+    reload.host_numbers.require_unchanged()
     if not is_deferred_attention_layer(reload.model):
         run_model_hook(reload.model)
     for layer in reload.names:
@@ -329,6 +330,7 @@ def abort_layerwise_reload(model: torch.nn.Module) -> None:
     if reload is None:
         return
     reload.restore_all()
+    reload.host_numbers.restore()
     reload.end()
     for layer in reload.names:
         LOADING_LAYERS.discard(layer)

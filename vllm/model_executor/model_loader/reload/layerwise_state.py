@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .host_numbers import HostNumbers
 from .startup_tensors import StartupTensors
 from .undefined_weights import clear_undefined, mark_undefined, undefined_layers
 
@@ -31,6 +32,7 @@ class LayerwiseState:
     names: dict[torch.nn.Module, str]
     startup: dict[torch.nn.Module, StartupTensors]
     undefined_before: set[str]
+    host_numbers: HostNumbers
     _marked: set[str] = field(default_factory=set)
     _writers: dict[int, _Writer] = field(default_factory=dict)
     """Who wrote to a parameter first, by the parameter's id."""
@@ -40,7 +42,8 @@ class LayerwiseState:
         """Records the model as it serves, before anything about it changes."""
         names = {layer: name for name, layer in model.named_modules()}
         startup = {layer: StartupTensors(layer) for layer in names}
-        state = cls(model, names, startup, undefined_layers(model))
+        numbers = HostNumbers(model)
+        state = cls(model, names, startup, undefined_layers(model), numbers)
         _states[model] = state
         return state
 
