@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -49,34 +49,35 @@ def write_checkpoint(folder: Path, seed: int) -> Path:
     return folder
 
 
-def in_engine(folder: Path, job: "Callable[[LLM], T]") -> T:
+def in_engine(folder: Path, job: "Callable[[LLM], T]", **options: Any) -> T:
     """Starts an engine on a checkpoint in a new process, and runs a job with it.
 
     Args:
         folder: The checkpoint.
         job: A function of the engine that can be pickled, as can its result.
+        **options: Of the engine, in place of those for a machine without a GPU.
 
     Returns:
         What the job returned.
     """
     context = get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        return pool.submit(_run, folder, job).result()
+        return pool.submit(_run, folder, job, options).result()
 
 
-def _run(folder: Path, job: "Callable[[LLM], T]") -> T:
+def _run(folder: Path, job: "Callable[[LLM], T]", options: dict[str, Any]) -> T:
     from vllm import LLM
 
-    engine = LLM(
-        model=str(folder),
-        skip_tokenizer_init=True,
-        dtype="float32",
-        max_model_len=128,
-        max_num_seqs=4,
-        enforce_eager=True,
-        enable_prefix_caching=False,
-        kv_cache_memory_bytes=64 << 20,
-    )
+    settings: dict[str, Any] = {
+        "skip_tokenizer_init": True,
+        "dtype": "float32",
+        "max_model_len": 128,
+        "max_num_seqs": 4,
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+        "kv_cache_memory_bytes": 64 << 20,
+    }
+    engine = LLM(model=str(folder), **(settings | options))
     try:
         return job(engine)
     finally:
