@@ -68,28 +68,22 @@ class FusedQkvLayout:
     tp_size: int
     kv_chunk_rows: int = 0
 
-    def check(self) -> None:
-        """Checks that the heads can be cut into the chunks and for the ranks.
-
-        Raises:
-            ValueError: They cannot.
-        """
-        heads, kv_heads, tp_size = self.num_heads, self.num_kv_heads, self.tp_size
-        in_chunks = (
-            self.chunks > 0 and heads % self.chunks == kv_heads % self.chunks == 0
+    @property
+    def is_even(self) -> bool:
+        """Whether the heads can be cut into the chunks and for the ranks."""
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        if self.chunks <= 0 or heads % self.chunks or kv_heads % self.chunks:
+            return False
+        replicated = self.tp_size % kv_heads == 0
+        return heads % self.tp_size == 0 and (
+            kv_heads % self.tp_size == 0 or replicated
         )
-        in_ranks = heads % tp_size == 0 and 0 in (kv_heads % tp_size, tp_size % kv_heads)
-        if not (in_chunks and in_ranks):
-            raise ValueError(
-                f"found {heads} query heads and {kv_heads} KV heads; expected numbers "
-                f"that {self.chunks} chunks and {tp_size} ranks divide evenly: a fused "
-                "projection can be loaded in no other way"
-            )
 
     @property
     def segments(self) -> tuple[int, int, int]:
         """Rows of Q, K and V in a chunk."""
-        heads, kv_heads = self.num_heads // self.chunks, self.num_kv_heads // self.chunks
+        heads = self.num_heads // self.chunks
+        kv_heads = self.num_kv_heads // self.chunks
         return (
             heads * self.head_dim,
             kv_heads * self.head_dim,
@@ -155,6 +149,8 @@ class FusedQkvLayout:
     @property
     def may_requantize(self) -> bool:
         """Whether there are checkpoints whose rows must be quantized again."""
+        if not self.is_even:
+            return False
         alike = self.scale_rows(True) == self.scale_rows(False)
         always_kept = self.keeps_blocks(True) and alike
         return not self.kv_chunk_rows and not always_kept

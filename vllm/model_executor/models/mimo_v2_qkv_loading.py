@@ -4,20 +4,27 @@
 
 Mostly the blocks of a rank are blocks of the checkpoint, and each tensor goes straight
 into its parameter. Where a block of the rank has rows of several of the checkpoint's,
-its values must be rescaled, for which both tensors are needed. Then the weight keeps the
-checkpoint's values, in the rank's order, until post-load processing, and their scales go
-into a parameter of their own. See `mimo_v2_qkv_layout` for the order.
+its values must be rescaled, for which both tensors are needed. Then the weight keeps
+the checkpoint's values, in the rank's order, until post-load processing, and their
+scales go into a parameter of their own. See `mimo_v2_qkv_layout` for the order.
 """
 
 from typing import Any
 
 import torch
 
+from vllm.distributed import (
+    get_tensor_model_parallel_rank,
+    get_tensor_model_parallel_world_size,
+)
 from vllm.model_executor.layers.linear import (
     register_weight_loader_v2_supported_method,
 )
 from vllm.model_executor.layers.quantization.fp8 import Fp8LinearMethod
-from vllm.model_executor.layers.quantization.utils.dequant_scales import has_nan
+from vllm.model_executor.layers.quantization.utils.dequant_scales import (
+    FLOAT_SCALE_DTYPES,
+    has_nan,
+)
 from vllm.model_executor.layers.quantization.utils.quant_utils import (
     GroupShape,
     scaled_quantize,
@@ -25,6 +32,7 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
 from vllm.model_executor.layers.quantization.utils.row_dequant_loader import (
     CheckpointTensorError,
 )
+from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 from vllm.model_executor.models.mimo_v2_qkv_layout import (
     BLOCK,
     PADDING,
@@ -36,7 +44,6 @@ from vllm.model_executor.models.mimo_v2_qkv_layout import (
 )
 from vllm.model_executor.models.utils import is_pp_missing_parameter
 from vllm.model_executor.utils import is_weights_pre_processed, retire_parameter
-from vllm.utils.math_utils import cdiv
 
 CHUNK_ROWS = 8 * BLOCK
 """Rows that are quantized again at a time."""
@@ -66,6 +73,7 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
         self.fp8_linear = method.fp8_linear
         self.use_marlin = method.use_marlin
         self.layout = layout
+        self.can_requantize = False
         self.requantizes = False
         """Whether the last processing had to."""
 
@@ -84,7 +92,8 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
             scale.data.fill_(float("nan"))
         self._add_loader(layer, "weight", load_fused_weight)
         self._add_loader(layer, "weight_scale_inv", load_fused_scale)
-        if self.layout.may_requantize:
+        if self.layout.may_requantize and layer.weight.shape[1] % BLOCK == 0:
+            self.can_requantize = True
             rows = len(scale_runs(self.layout)[0])
             data = torch.full((rows, scale.shape[1]), float("nan"), dtype=torch.float32)
             param = torch.nn.Parameter(data, requires_grad=False)
@@ -94,9 +103,8 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
 
     def _add_loader(self, layer: Any, name: str, loader: Any) -> None:
         param = getattr(layer, name)
-        param.shard_loader = getattr(param, "weight_loader", None)
-        param.weight_loader = loader
-        param.layout = self.layout
+        _set_loader(param, loader)
+        param.qkv_layout = self.layout
         param.full_name = f"{layer.prefix}.{name}"
 
     def parameter_for(self, kind: str, tensor: torch.Tensor) -> str:
@@ -109,18 +117,29 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
         Raises:
             ValueError: No parameter takes it.
         """
+        layout = self.layout
+        if not layout.is_even:
+            raise ValueError(
+                f"{_describe(tensor)} for {layout.num_heads} query heads and "
+                f"{layout.num_kv_heads} KV heads; expected separate q_proj, k_proj and "
+                f"v_proj: {layout.chunks} chunks, or {layout.tp_size} ranks, do not "
+                "divide these heads evenly"
+            )
         if kind == "weight":
             return kind
-        if tensor.ndim != 2:
-            raise ValueError(f"{_describe(tensor)}; expected two dimensions")
-        by_chunk = self.layout.begins_anew(len(tensor))
-        if self.layout.keeps_blocks(by_chunk):
+        if tensor.ndim != 2 or tensor.dtype not in FLOAT_SCALE_DTYPES:
+            raise ValueError(
+                f"{_describe(tensor)}; expected two dimensions and one of "
+                f"{FLOAT_SCALE_DTYPES}"
+            )
+        if self.layout.keeps_blocks(self.layout.begins_anew(len(tensor))):
             return kind
-        if not self.layout.may_requantize:
+        if not self.can_requantize:
             raise ValueError(
                 f"{_describe(tensor)}; expected {self.layout.scale_rows(True)} rows, "
                 f"whose blocks begin anew with each of {self.layout.chunks} chunks: "
-                "the layer keeps K and V of a chunk together, with their scales"
+                "this layer's rows cannot be quantized again, since it keeps K and V "
+                f"of a chunk together, or its input is no multiple of {BLOCK} wide"
             )
         return "run_scale_inv"
 
@@ -131,8 +150,8 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
     def process_weights_after_loading(self, layer: Any) -> None:
         """Quantizes rows again that lack scales of their own, then goes on as usual.
 
-        It is done in place, and in chunks. `run_scale_inv` holds NaN afterwards, so that
-        a second call does not do it twice.
+        It is done in place, and in chunks. `run_scale_inv` holds NaN afterwards, so
+        that a second call does not do it twice.
 
         Args:
             layer: The layer.
@@ -156,7 +175,7 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
                 raise ValueError(
                     f"{layer.prefix}.{name}: found NaN; expected the checkpoint's "
                     "values: all or a part of it was not loaded, or the checkpoint is "
-                    f"damaged. Send {name} in the same load as the layer's other tensors"
+                    "damaged; send it in the same load as the layer's other tensors"
                 )
 
     def _requantize(self, layer: Any) -> None:
@@ -207,6 +226,22 @@ def take_fused_qkv(attention: Any, chunks: int) -> None:
         FusedQkvFp8LinearMethod(method, layout).take_over(layer)
 
 
+def take_parts(layer: Any) -> None:
+    """Has a layer take tensors without a shard as one part for each rank, in order.
+
+    Args:
+        layer: The fused layer, whose loaders of shards stay as they are.
+    """
+    for param in layer.parameters():
+        _set_loader(param, load_part)
+
+
+def _set_loader(param: Any, loader: Any) -> None:
+    if getattr(param, "shard_loader", None) is None:
+        param.shard_loader = getattr(param, "weight_loader", None)
+    param.weight_loader = loader
+
+
 def load_fused_qkv(
     model: torch.nn.Module,
     name: str,
@@ -231,14 +266,18 @@ def load_fused_qkv(
         CheckpointTensorError: The layer cannot take it; nothing was written.
     """
     layer_name, _, kind = name.rpartition(".")
-    is_weight = kind == "weight" and tensor.dtype == torch.float8_e4m3fn
-    is_scale = kind == "weight_scale_inv"
-    if not layer_name.endswith("qkv_proj") or not (is_weight or is_scale):
+    if not layer_name.endswith("qkv_proj") or kind not in (
+        "weight",
+        "weight_scale_inv",
+    ):
         return False
+    is_packed = kind != "weight" or tensor.dtype == torch.float8_e4m3fn
     if is_pp_missing_parameter(name, model) or f"{layer_name}.weight" not in params:
-        return True
+        return is_packed
+    method = model.get_submodule(layer_name).quant_method
+    if not is_packed and not isinstance(method, FusedQkvFp8LinearMethod):
+        return False
     try:
-        method = model.get_submodule(layer_name).quant_method
         if not isinstance(method, FusedQkvFp8LinearMethod):
             dtype = params[f"{layer_name}.weight"].dtype
             raise ValueError(
@@ -246,14 +285,30 @@ def load_fused_qkv(
                 f"expected a weight of {dtype}, or FP8 in blocks of {BLOCK} by {BLOCK} "
                 "as the checkpoint's quantization: the two do not belong together"
             )
-        method.layout.check()
-        param = params[f"{layer_name}.{method.parameter_for(kind, tensor)}"]
+        param: Any = params[f"{layer_name}.{method.parameter_for(kind, tensor)}"]
         param.weight_loader(param, tensor)
     except ValueError as error:
         raise CheckpointTensorError(name, str(error)) from error
     scales = (f"{layer_name}.{one}" for one in ("weight_scale_inv", "run_scale_inv"))
-    loaded_params.update([name] if is_weight else params.keys() & set(scales))
+    loaded_params.update([name] if kind == "weight" else params.keys() & set(scales))
     return True
+
+
+def load_part(
+    param: Any, loaded_weight: torch.Tensor, loaded_shard_id: Any = None
+) -> None:
+    """Loads the rank's part of a tensor that has one for each rank, or a shard.
+
+    Args:
+        param: A parameter of the layer.
+        loaded_weight: The parts of all ranks, in order, or the shard.
+        loaded_shard_id: The shard, as upstream's loaders have it.
+    """
+    if loaded_shard_id is not None:
+        param.shard_loader(param, loaded_weight, loaded_shard_id)
+        return
+    parts = loaded_weight.chunk(get_tensor_model_parallel_world_size(), dim=0)
+    default_weight_loader(param, parts[get_tensor_model_parallel_rank()])
 
 
 def load_fused_weight(
@@ -272,16 +327,16 @@ def load_fused_weight(
     if loaded_shard_id is not None:
         param.shard_loader(param, loaded_weight, loaded_shard_id)
         return
-    expected = (param.layout.rows, param.shape[1])
+    expected = (param.qkv_layout.rows, param.shape[1])
     if loaded_weight.dtype != param.dtype or loaded_weight.shape != expected:
-        q_rows, k_rows, v_rows = param.layout.segments
+        q_rows, k_rows, v_rows = param.qkv_layout.segments
         raise ValueError(
-            f"{param.full_name}: {_describe(loaded_weight)}; expected {param.dtype} and "
-            f"shape {expected}, of {param.layout.chunks} chunks of {q_rows} rows of Q, "
-            f"{k_rows} of K and {v_rows} of V"
+            f"{param.full_name}: {_describe(loaded_weight)}; expected {param.dtype} "
+            f"and shape {expected}, of {param.qkv_layout.chunks} chunks of {q_rows} rows "
+            f"of Q, {k_rows} of K and {v_rows} of V"
         )
     zero = torch.zeros((), dtype=torch.uint8, device="cpu").view(param.dtype)
-    for start, source, count in row_runs(param.layout):
+    for start, source, count in row_runs(param.qkv_layout):
         is_padding = source == PADDING
         rows = zero if is_padding else loaded_weight[source : source + count]
         param.data[start : start + count].copy_(rows)
@@ -303,7 +358,7 @@ def load_fused_scale(
     if loaded_shard_id is not None:
         param.shard_loader(param, loaded_weight, loaded_shard_id)
         return
-    first_rows = source_rows(param.layout)[::BLOCK]
+    first_rows = source_rows(param.qkv_layout)[::BLOCK]
     _load_scale_rows(param, loaded_weight, first_rows)
 
 
@@ -317,14 +372,14 @@ def load_run_scale(param: Any, loaded_weight: torch.Tensor) -> None:
     Raises:
         ValueError: They have another shape, or one is NaN; nothing was written.
     """
-    _load_scale_rows(param, loaded_weight, scale_runs(param.layout)[0])
+    _load_scale_rows(param, loaded_weight, scale_runs(param.qkv_layout)[0])
 
 
 def _load_scale_rows(
     param: Any, loaded_weight: torch.Tensor, rows: torch.Tensor
 ) -> None:
     """Loads the scales of some rows of the checkpoint's weight."""
-    layout = param.layout
+    layout = param.qkv_layout
     if loaded_weight.ndim != 2 or loaded_weight.shape[1] != param.shape[1]:
         raise ValueError(
             f"{param.full_name}: {_describe(loaded_weight)}; expected "
