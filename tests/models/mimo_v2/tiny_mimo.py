@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """A tiny MiMo-V2 with a fused FP8 QKV projection: vLLM's own classes, on the CPU.
 
-Two layers of attention, the second with a sliding window, and a draft. With four chunks,
-one has 384 rows of Q, and of the first layer 192 of K and 128 of V, which makes five and
-a half blocks; of the second and of the draft 384 and 256, whole blocks.
+Two layers of attention, the second with a sliding window, and a draft. With four
+chunks, one has 384 rows of Q, and of the first layer 192 of K and 128 of V, which makes
+five and a half blocks; of the second and of the draft 384 and 256, whole blocks.
 
 Works on stock vLLM too, and imports vLLM only inside functions.
 """
@@ -37,22 +37,39 @@ class TinyMimo:
         declared: Whether config.json says that projections are fused, on which the
             model keeps K and V of a chunk together.
         draft: Whether it is the draft.
+        fused: Whether projections are fused in the checkpoint.
+        quantized: Whether the checkpoint is FP8, or else bfloat16.
     """
 
     chunks: int = 4
     by_chunk: bool = True
     declared: bool = False
     draft: bool = False
+    fused: bool = True
+    quantized: bool = True
+
+    @property
+    def layers(self) -> dict[str, int]:
+        """KV heads of each layer of attention, by its name in the checkpoint."""
+        if self.draft:
+            return {"model.mtp.layers.0.self_attn": SWA_KV_HEADS}
+        return {
+            "model.layers.0.self_attn": self.chunks,
+            "model.layers.1.self_attn": SWA_KV_HEADS,
+        }
 
     @property
     def projections(self) -> dict[str, int]:
-        """KV heads of each projection, by its name in the checkpoint."""
-        if self.draft:
-            return {"model.mtp.layers.0.self_attn.qkv_proj": SWA_KV_HEADS}
-        return {
-            "model.layers.0.self_attn.qkv_proj": self.chunks,
-            "model.layers.1.self_attn.qkv_proj": SWA_KV_HEADS,
-        }
+        """Rows of each projection, by its name in the checkpoint."""
+        found = {}
+        for layer, kv_heads in self.layers.items():
+            rows = (HEADS * HEAD_DIM, kv_heads * HEAD_DIM, kv_heads * V_HEAD_DIM)
+            if self.fused:
+                found[f"{layer}.qkv_proj"] = sum(rows)
+            else:
+                names = (f"{layer}.{one}_proj" for one in "qkv")
+                found.update(zip(names, rows, strict=True))
+        return found
 
 
 @dataclass(frozen=True)
@@ -64,15 +81,17 @@ class MimoModel:
     model_config: Any
 
 
-def fused_tensors(spec: TinyMimo, seed: int = SEED) -> Weights:
-    """Weight and scales of each projection, in the order of a checkpoint."""
+def make_weights(spec: TinyMimo, seed: int = SEED) -> Weights:
+    """The tensors of each projection, in the order of a checkpoint."""
     generator = torch.Generator().manual_seed(seed)
-    tensors = []
-    for name, kv_heads in spec.projections.items():
-        rows = HEADS * HEAD_DIM + kv_heads * (HEAD_DIM + V_HEAD_DIM)
+    tensors: Weights = []
+    for name, rows in spec.projections.items():
         weight = torch.randn(rows, HIDDEN, generator=generator) * 100
+        if not spec.quantized:
+            tensors.append((f"{name}.weight", weight.bfloat16()))
+            continue
         tensors.append((f"{name}.weight", weight.to(torch.float8_e4m3fn)))
-        chunks = spec.chunks if spec.by_chunk else 1
+        chunks = spec.chunks if spec.fused and spec.by_chunk else 1
         blocks = chunks * -(-rows // chunks // BLOCK)
         scale = torch.rand(blocks, HIDDEN // BLOCK, generator=generator) + 0.01
         tensors.append((f"{name}.weight_scale_inv", scale))
@@ -112,6 +131,8 @@ def config_of(spec: TinyMimo) -> dict[str, Any]:
             weight_block_size=[BLOCK, BLOCK],
         ),
     )
+    if not spec.quantized:
+        del config["quantization_config"]
     if spec.declared:
         config["attention_projection_layout"] = "fused_qkv"
     return config
@@ -155,10 +176,12 @@ def load(model: MimoModel, calls: Iterable[Weights]) -> None:
 
 
 def process(model: MimoModel) -> None:
-    """Runs post-load processing of the projections."""
+    """Runs post-load processing."""
+    from vllm.model_executor.model_loader.utils import process_weights_after_loading
+
+    device = cast(torch.device, model.vllm_config.device_config.device)
     with loading(model.vllm_config):
-        for layer in projections_of(model).values():
-            layer.quant_method.process_weights_after_loading(layer)
+        process_weights_after_loading(model.module, model.model_config, device)
 
 
 def projections_of(model: MimoModel) -> dict[str, Any]:
@@ -173,6 +196,7 @@ def held(model: MimoModel) -> dict[str, torch.Tensor]:
         f"{name}.{kind}": getattr(layer, kind).data.clone().view(torch.uint8)
         for name, layer in projections_of(model).items()
         for kind in ("weight", "weight_scale_inv")
+        if hasattr(layer, kind)
     }
 
 
@@ -194,7 +218,7 @@ def loading(vllm_config: Any) -> Iterator[None]:
 
 @contextmanager
 def _kernel_chosen() -> Iterator[None]:
-    """Has block FP8 get a kernel of GPUs. It processes what is loaded, and never runs."""
+    """Has block FP8 get a kernel of GPUs, which processes weights and never runs."""
     from vllm.model_executor.kernels.linear import _POSSIBLE_FP8_BLOCK_KERNELS
     from vllm.model_executor.kernels.linear.scaled_mm.triton import (
         TritonFp8BlockScaledMMKernel,

@@ -329,10 +329,11 @@ def load_fused_weight(
         return
     expected = (param.qkv_layout.rows, param.shape[1])
     if loaded_weight.dtype != param.dtype or loaded_weight.shape != expected:
+        chunks = param.qkv_layout.chunks
         q_rows, k_rows, v_rows = param.qkv_layout.segments
         raise ValueError(
             f"{param.full_name}: {_describe(loaded_weight)}; expected {param.dtype} "
-            f"and shape {expected}, of {param.qkv_layout.chunks} chunks of {q_rows} rows "
+            f"and shape {expected}, of {chunks} chunks of {q_rows} rows "
             f"of Q, {k_rows} of K and {v_rows} of V"
         )
     zero = torch.zeros((), dtype=torch.uint8, device="cpu").view(param.dtype)
