@@ -13,10 +13,6 @@ from typing import Any
 
 import torch
 
-from vllm.distributed import (
-    get_tensor_model_parallel_rank,
-    get_tensor_model_parallel_world_size,
-)
 from vllm.model_executor.layers.linear import (
     register_weight_loader_v2_supported_method,
 )
@@ -32,15 +28,18 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
 from vllm.model_executor.layers.quantization.utils.row_dequant_loader import (
     CheckpointTensorError,
 )
-from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 from vllm.model_executor.models.mimo_v2_qkv_layout import (
     BLOCK,
-    PADDING,
     FusedQkvLayout,
-    row_runs,
-    scale_rows_of,
     scale_runs,
-    source_rows,
+)
+from vllm.model_executor.models.mimo_v2_qkv_parameters import (
+    describe,
+    load_fused_scale,
+    load_fused_weight,
+    load_part,
+    load_run_scale,
+    set_loader,
 )
 from vllm.model_executor.models.utils import is_pp_missing_parameter
 from vllm.model_executor.utils import is_weights_pre_processed, retire_parameter
@@ -48,6 +47,7 @@ from vllm.model_executor.utils import is_weights_pre_processed, retire_parameter
 CHUNK_ROWS = 8 * BLOCK
 """Rows that are quantized again at a time."""
 
+_LOADED = ("weight", "weight_scale_inv")
 _E4M3_NAN = 0x7F
 _E8M0_NAN = 0xFF
 
@@ -75,7 +75,7 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
         self.layout = layout
         self.can_requantize = False
         self.requantizes = False
-        """Whether the last processing had to."""
+        """Whether processing did, and the values of the checkpoint are gone."""
 
     def take_over(self, layer: Any) -> None:
         """Gives the layer's parameters the loaders of fused tensors.
@@ -103,7 +103,7 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
 
     def _add_loader(self, layer: Any, name: str, loader: Any) -> None:
         param = getattr(layer, name)
-        _set_loader(param, loader)
+        set_loader(param, loader)
         param.qkv_layout = self.layout
         param.full_name = f"{layer.prefix}.{name}"
 
@@ -120,7 +120,7 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
         layout = self.layout
         if not layout.is_even:
             raise ValueError(
-                f"{_describe(tensor)} for {layout.num_heads} query heads and "
+                f"{describe(tensor)} for {layout.num_heads} query heads and "
                 f"{layout.num_kv_heads} KV heads; expected separate q_proj, k_proj and "
                 f"v_proj: {layout.chunks} chunks, or {layout.tp_size} ranks, do not "
                 "divide these heads evenly"
@@ -129,15 +129,15 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
             return kind
         if tensor.ndim != 2 or tensor.dtype not in FLOAT_SCALE_DTYPES:
             raise ValueError(
-                f"{_describe(tensor)}; expected two dimensions and one of "
+                f"{describe(tensor)}; expected two dimensions and one of "
                 f"{FLOAT_SCALE_DTYPES}"
             )
-        if self.layout.keeps_blocks(self.layout.begins_anew(len(tensor))):
+        if layout.keeps_blocks(layout.begins_anew(len(tensor))):
             return kind
         if not self.can_requantize:
             raise ValueError(
-                f"{_describe(tensor)}; expected {self.layout.scale_rows(True)} rows, "
-                f"whose blocks begin anew with each of {self.layout.chunks} chunks: "
+                f"{describe(tensor)}; expected {layout.scale_rows(True)} rows, "
+                f"whose blocks begin anew with each of {layout.chunks} chunks: "
                 "this layer's rows cannot be quantized again, since it keeps K and V "
                 f"of a chunk together, or its input is no multiple of {BLOCK} wide"
             )
@@ -161,14 +161,13 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
         """
         if not is_weights_pre_processed() and not layer.weight.is_meta:
             scale = getattr(layer, "run_scale_inv", None)
-            self.requantizes = scale is not None and not has_nan(scale)
-            self._check_loaded(layer)
-            if self.requantizes:
+            waits = scale is not None and not has_nan(scale)
+            self._check_loaded(layer, ("weight",) if waits else _LOADED)
+            if waits:
                 self._requantize(layer)
         super().process_weights_after_loading(layer)
 
-    def _check_loaded(self, layer: Any) -> None:
-        names = ("weight",) if self.requantizes else ("weight", "weight_scale_inv")
+    def _check_loaded(self, layer: Any, names: tuple[str, ...]) -> None:
         for name in names:
             param = getattr(layer, name)
             if any(map(has_nan, param.data.split(CHUNK_ROWS))):
@@ -197,13 +196,13 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
             first = start // BLOCK
             scale[first : first + len(new_scale)].copy_(new_scale)
         layer.run_scale_inv.data.fill_(float("nan"))
+        self.requantizes = True
 
 
 def take_fused_qkv(attention: Any, chunks: int) -> None:
     """Has the QKV projection of an attention layer take fused FP8 tensors.
 
-    One that is of another format, or whose heads cannot be cut into such chunks, stays
-    as it is.
+    One of another format stays as it is.
 
     Args:
         attention: The layer, a `MiMoV2Attention` that has been built.
@@ -233,13 +232,7 @@ def take_parts(layer: Any) -> None:
         layer: The fused layer, whose loaders of shards stay as they are.
     """
     for param in layer.parameters():
-        _set_loader(param, load_part)
-
-
-def _set_loader(param: Any, loader: Any) -> None:
-    if getattr(param, "shard_loader", None) is None:
-        param.shard_loader = getattr(param, "weight_loader", None)
-    param.weight_loader = loader
+        set_loader(param, load_part)
 
 
 def load_fused_qkv(
@@ -266,10 +259,7 @@ def load_fused_qkv(
         CheckpointTensorError: The layer cannot take it; nothing was written.
     """
     layer_name, _, kind = name.rpartition(".")
-    if not layer_name.endswith("qkv_proj") or kind not in (
-        "weight",
-        "weight_scale_inv",
-    ):
+    if not layer_name.endswith("qkv_proj") or kind not in _LOADED:
         return False
     is_packed = kind != "weight" or tensor.dtype == torch.float8_e4m3fn
     if is_pp_missing_parameter(name, model) or f"{layer_name}.weight" not in params:
@@ -281,7 +271,7 @@ def load_fused_qkv(
         if not isinstance(method, FusedQkvFp8LinearMethod):
             dtype = params[f"{layer_name}.weight"].dtype
             raise ValueError(
-                f"{_describe(tensor)} for {layer_name}, which takes no fused FP8; "
+                f"{describe(tensor)} for {layer_name}, which takes no fused FP8; "
                 f"expected a weight of {dtype}, or FP8 in blocks of {BLOCK} by {BLOCK} "
                 "as the checkpoint's quantization: the two do not belong together"
             )
@@ -292,112 +282,3 @@ def load_fused_qkv(
     scales = (f"{layer_name}.{one}" for one in ("weight_scale_inv", "run_scale_inv"))
     loaded_params.update([name] if kind == "weight" else params.keys() & set(scales))
     return True
-
-
-def load_part(
-    param: Any, loaded_weight: torch.Tensor, loaded_shard_id: Any = None
-) -> None:
-    """Loads the rank's part of a tensor that has one for each rank, or a shard.
-
-    Args:
-        param: A parameter of the layer.
-        loaded_weight: The parts of all ranks, in order, or the shard.
-        loaded_shard_id: The shard, as upstream's loaders have it.
-    """
-    if loaded_shard_id is not None:
-        param.shard_loader(param, loaded_weight, loaded_shard_id)
-        return
-    parts = loaded_weight.chunk(get_tensor_model_parallel_world_size(), dim=0)
-    default_weight_loader(param, parts[get_tensor_model_parallel_rank()])
-
-
-def load_fused_weight(
-    param: Any, loaded_weight: torch.Tensor, loaded_shard_id: Any = None
-) -> None:
-    """Loads the rank's rows of a fused weight, or one shard of another checkpoint.
-
-    Args:
-        param: The weight of the layer.
-        loaded_weight: The whole fused weight, `float8_e4m3fn`, or the shard.
-        loaded_shard_id: The shard, as upstream's loaders have it.
-
-    Raises:
-        ValueError: It has another dtype or shape; nothing was written.
-    """
-    if loaded_shard_id is not None:
-        param.shard_loader(param, loaded_weight, loaded_shard_id)
-        return
-    expected = (param.qkv_layout.rows, param.shape[1])
-    if loaded_weight.dtype != param.dtype or loaded_weight.shape != expected:
-        chunks = param.qkv_layout.chunks
-        q_rows, k_rows, v_rows = param.qkv_layout.segments
-        raise ValueError(
-            f"{param.full_name}: {_describe(loaded_weight)}; expected {param.dtype} "
-            f"and shape {expected}, of {chunks} chunks of {q_rows} rows "
-            f"of Q, {k_rows} of K and {v_rows} of V"
-        )
-    zero = torch.zeros((), dtype=torch.uint8, device="cpu").view(param.dtype)
-    for start, source, count in row_runs(param.qkv_layout):
-        is_padding = source == PADDING
-        rows = zero if is_padding else loaded_weight[source : source + count]
-        param.data[start : start + count].copy_(rows)
-
-
-def load_fused_scale(
-    param: Any, loaded_weight: torch.Tensor, loaded_shard_id: Any = None
-) -> None:
-    """Loads the rank's rows of fused scales whose blocks it keeps.
-
-    Args:
-        param: The scales of the layer.
-        loaded_weight: All scales, or those of a shard.
-        loaded_shard_id: The shard, as upstream's loaders have it.
-
-    Raises:
-        ValueError: They have another shape, or one is NaN; nothing was written.
-    """
-    if loaded_shard_id is not None:
-        param.shard_loader(param, loaded_weight, loaded_shard_id)
-        return
-    first_rows = source_rows(param.qkv_layout)[::BLOCK]
-    _load_scale_rows(param, loaded_weight, first_rows)
-
-
-def load_run_scale(param: Any, loaded_weight: torch.Tensor) -> None:
-    """Loads the scale of each run of the rank's rows.
-
-    Args:
-        param: The `run_scale_inv` of the layer.
-        loaded_weight: All scales, of the layer's fused weight.
-
-    Raises:
-        ValueError: They have another shape, or one is NaN; nothing was written.
-    """
-    _load_scale_rows(param, loaded_weight, scale_runs(param.qkv_layout)[0])
-
-
-def _load_scale_rows(
-    param: Any, loaded_weight: torch.Tensor, rows: torch.Tensor
-) -> None:
-    """Loads the scales of some rows of the checkpoint's weight."""
-    layout = param.qkv_layout
-    if loaded_weight.ndim != 2 or loaded_weight.shape[1] != param.shape[1]:
-        raise ValueError(
-            f"{param.full_name}: {_describe(loaded_weight)}; expected "
-            f"{param.shape[1]} columns, one for each {BLOCK} of the weight"
-        )
-    by_chunk = layout.begins_anew(len(loaded_weight))
-    index = scale_rows_of(layout, rows, by_chunk).to(loaded_weight.device)
-    if has_nan(loaded_weight):
-        raise ValueError(
-            f"{param.full_name}: {_describe(loaded_weight)}, with NaN in it; expected "
-            "numbers: the checkpoint is damaged"
-        )
-    param.data.copy_(loaded_weight[index])
-
-
-def _describe(tensor: torch.Tensor) -> str:
-    return (
-        f"found a checkpoint tensor of dtype {tensor.dtype} and shape "
-        f"{tuple(tensor.shape)}"
-    )
