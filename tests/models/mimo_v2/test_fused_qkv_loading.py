@@ -143,6 +143,24 @@ def test_some_of_the_layouts_are_quantized_again(one_process: None):
     }
 
 
+@pytest.mark.parametrize("spec", [KEPT, REQUANTIZED], ids=["kept", "requantized"])
+def test_scales_of_another_dtype_load_as_their_values(
+    one_process: None, spec: TinyMimo
+):
+    e8m0 = [
+        (name, tensor.to(torch.float8_e8m0fnu) if "scale" in name else tensor)
+        for name, tensor in make_weights(spec)
+    ]
+    values = [
+        (name, tensor.float() if "scale" in name else tensor) for name, tensor in e8m0
+    ]
+    models = [build(spec), build(spec)]
+    for model, weights in zip(models, (e8m0, values), strict=True):
+        load(model, [weights])
+        process(model)
+    assert _differences(held(models[0]), held(models[1])) == []
+
+
 def test_processing_twice_changes_nothing(one_process: None):
     model = _cold_start(REQUANTIZED, _pairs)
     before = held(model)
