@@ -164,7 +164,10 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
             waits = scale is not None and not has_nan(scale)
             self._check_loaded(layer, ("weight",) if waits else _LOADED)
             if waits:
-                self._requantize(layer)
+                weight, block_scale = layer.weight.data, layer.weight_scale_inv.data
+                requantize(weight, block_scale, scale.data, self.layout)
+                scale.data.fill_(float("nan"))
+                self.requantizes = True
         super().process_weights_after_loading(layer)
 
     def _check_loaded(self, layer: Any, names: tuple[str, ...]) -> None:
@@ -177,26 +180,34 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
                     "damaged; send it in the same load as the layer's other tensors"
                 )
 
-    def _requantize(self, layer: Any) -> None:
-        weight, scale = layer.weight.data, layer.weight_scale_inv.data
-        runs = scale_runs(self.layout)[1].to(weight.device)
-        for start in range(0, len(weight), CHUNK_ROWS):
-            rows = weight[start : start + CHUNK_ROWS]
-            factors = layer.run_scale_inv.data[runs[start : start + len(rows)]]
-            values = rows.float() * factors.repeat_interleave(BLOCK, dim=1)
-            # Rows of zeros leave the scale of a partial block as it is.
-            values = torch.nn.functional.pad(values, (0, 0, 0, -len(rows) % BLOCK))
-            quantized, new_scale = scaled_quantize(
-                values,
-                GroupShape(BLOCK, BLOCK),
-                weight.dtype,
-                compute_dtype=torch.float32,
-            )
-            rows.copy_(quantized[: len(rows)])
-            first = start // BLOCK
-            scale[first : first + len(new_scale)].copy_(new_scale)
-        layer.run_scale_inv.data.fill_(float("nan"))
-        self.requantizes = True
+
+def requantize(
+    weight: torch.Tensor,
+    scale: torch.Tensor,
+    run_scale: torch.Tensor,
+    layout: FusedQkvLayout,
+) -> None:
+    """Quantizes a rank's rows again, in place and in chunks, to blocks of their own.
+
+    Args:
+        weight: [rows, columns], `float8_e4m3fn`, with the values of the checkpoint.
+        scale: [ceil(rows / 128), columns / 128]. Its contents are replaced.
+        run_scale: [runs, columns / 128], float32, the scale of each run of rows.
+        layout: Of the layer.
+    """
+    runs = scale_runs(layout)[1].to(weight.device)
+    for start in range(0, len(weight), CHUNK_ROWS):
+        rows = weight[start : start + CHUNK_ROWS]
+        factors = run_scale[runs[start : start + len(rows)]]
+        values = rows.float() * factors.repeat_interleave(BLOCK, dim=1)
+        # Rows of zeros leave the scale of a partial block as it is.
+        values = torch.nn.functional.pad(values, (0, 0, 0, -len(rows) % BLOCK))
+        quantized, new_scale = scaled_quantize(
+            values, GroupShape(BLOCK, BLOCK), weight.dtype, compute_dtype=torch.float32
+        )
+        rows.copy_(quantized[: len(rows)])
+        first = start // BLOCK
+        scale[first : first + len(new_scale)].copy_(new_scale)
 
 
 def take_fused_qkv(attention: Any, chunks: int) -> None:
