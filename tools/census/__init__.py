@@ -8,6 +8,8 @@ after it, and lists every such statement. Each is one of the series' own, or lis
 `allowed.toml` with its reason or in `pending.toml` with its row of the site map, or an
 error; so is a listed one that is no longer there.
 
+Loaders that keep one half of a pair of tensors are listed with them, by `half_pairs`.
+
 It is syntax only: nothing of vLLM is imported. What that cannot see:
 
 1. Dispatch by name. `x.f()` on an unknown `x` reaches every method `f`, too many;

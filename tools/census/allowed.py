@@ -19,9 +19,11 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.census.sites import KINDS, Site
+from tools.census import half_pairs, sites
+from tools.census.sites import Site
 
 Key = tuple[str, str, str, str]
+KINDS = (*sites.KINDS, *half_pairs.KINDS)
 FOLDER = Path(__file__).parent
 
 
