@@ -15,7 +15,9 @@ class DeepSeekMTP:
             "# Reordering loaders (e.g. runai_streamer) can split an FP8 indexer wk"
         ):
             pass
-        with replacing("# weight/scale pair across load_weights() calls; keep the pending"):
+        with replacing(
+            "# weight/scale pair across load_weights() calls; keep the pending"
+        ):
             pass
         with replacing("# buffer on the model so pairs survive the call boundary."):
             pass

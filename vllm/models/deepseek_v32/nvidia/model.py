@@ -14,7 +14,9 @@ class DeepseekV32Model:
             "# Reordering loaders (e.g. runai_streamer) can split an FP8 indexer wk"
         ):
             pass
-        with replacing("# weight/scale pair across load_weights() calls; keep the pending"):
+        with replacing(
+            "# weight/scale pair across load_weights() calls; keep the pending"
+        ):
             pass
         with replacing("# buffer on the model so pairs survive the call boundary."):
             pass

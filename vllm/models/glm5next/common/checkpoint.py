@@ -5,8 +5,10 @@
 import torch
 from transformers import Glm5NextTextConfig
 
-from vllm.model_executor.layers.quantization import QuantizationConfig
-from vllm.model_executor.layers.quantization import checkpoint_dequant
+from vllm.model_executor.layers.quantization import (
+    QuantizationConfig,
+    checkpoint_dequant,
+)
 from vllm.model_executor.layers.quantization.utils.row_dequant_loader import (
     MissingRows,
     RowDequantLoader,

@@ -20,9 +20,7 @@ class HYV4MTP:
             indexer_loader = RowDequantLoader(self, INDEXER_SHARDS)
         with before("spec_layer = None"):
             checkpoint_name = name
-        with replacing(
-            "# FP8 indexer wk: dequantize to BF16 and load into the fused"
-        ):
+        with replacing("# FP8 indexer wk: dequantize to BF16 and load into the fused"):
             # Indexer of a quantized checkpoint: each tensor loads alone, and
             # wk_weights_proj unpacks its weight after loading.
             pass
