@@ -48,6 +48,10 @@ class TestIndexer(IndexerTests):
 
 def test_stock_loads_what_its_transport_has_overwritten(stock_tree: Path):
     found = run_on_stock(stock_tree, outcomes, MODELS)
-    print(found)
 
-    assert all("of 160" in outcome for outcome in found.values())
+    incomplete = "ValueError: MTP speculative decoding layer 1 weights missing"
+    on_rocm = found.pop(str(MODELS[-1]))
+    assert on_rocm.startswith(incomplete)
+    # All of `wk` but what is equal by chance; no error.
+    wrong = "32644 of 40960 elements differ, 0 poisoned"
+    assert found == {str(model): wrong for model in MODELS[:-1]}
