@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.tiny_indexer import indexer_process, without_flash_attention
+from tests.models.tiny_indexer import indexer_process
 from tests.stock_vllm import write_stock_tree
 
 
 @pytest.fixture(scope="module")
 def indexer_models() -> Iterator[None]:
-    with indexer_process(), without_flash_attention():
+    """What building and loading the models needs."""
+    with indexer_process():
         yield
 
 

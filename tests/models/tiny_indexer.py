@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import pytest
@@ -30,6 +30,9 @@ from tests.glm5_parameters import (
 from tests.glm5_tiny import GlmModel, process_weights
 from tests.quantized_weights import dequantize_fp8, quantize_fp8
 from tests.tensor_parallel import tensor_parallel_group
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
 
 HIDDEN = 256
 SHARDS = {"wk": 128, "weights_proj": 32}
@@ -131,23 +134,30 @@ def indexer_process() -> Iterator[None]:
     """The platform and process groups, and what some model classes ask a GPU for."""
     from vllm.v1.worker import workspace
 
-    with use_cuda_like_cpu_platform(), tensor_parallel_group():
+    with (
+        use_cuda_like_cpu_platform(),
+        tensor_parallel_group(),
+        _without_flash_attention(),
+    ):
         workspace.init_workspace_manager(torch.device("cpu"))
         yield
         workspace.reset_workspace_manager()
 
 
 @contextmanager
-def without_flash_attention() -> Iterator[None]:
+def _without_flash_attention() -> Iterator[None]:
     """Lets modules be imported that import kernels which only CUDA builds have."""
     from vllm.v1.attention.backends import fa_utils
 
     kernels = "vllm.vllm_flash_attn"
     compile_kernels = "compile_flash_attn_varlen_func_from_specs"
     with pytest.MonkeyPatch.context() as patch:
-        for name in (kernels, f"{kernels}.flash_attn_interface"):
-            patch.setitem(sys.modules, name, mock.MagicMock())
-        patch.setattr(fa_utils, compile_kernels, mock.MagicMock(), raising=False)
+        try:
+            importlib.import_module(kernels)
+        except ImportError:
+            for name in (kernels, f"{kernels}.flash_attn_interface"):
+                patch.setitem(sys.modules, name, mock.MagicMock())
+            patch.setattr(fa_utils, compile_kernels, mock.MagicMock(), raising=False)
         yield
 
 
@@ -161,40 +171,15 @@ def build(
         quantization: What config.json says of it; None for an unquantized one.
     """
     from vllm.config import set_current_vllm_config
-    from vllm.engine.arg_utils import EngineArgs
     from vllm.model_executor.model_loader.utils import initialize_model
-    from vllm.model_executor.models import ModelRegistry
-    from vllm.model_executor.models.deepseek_v2 import DeepseekV3ForCausalLM
     from vllm.utils.torch_utils import set_default_torch_dtype
 
     module, name = model.path.split(":")
     model_class = getattr(importlib.import_module(module), name)
-    config = {**COMMON, **model.config}
-    if quantization is not None:
-        config["quantization_config"] = quantization
-    arguments: dict[str, Any] = {}
-    if model.draft:
-        arguments["speculative_config"] = {
-            "method": "mtp",
-            "num_speculative_tokens": 1,
-        }
-    with TemporaryDirectory() as folder, mock.patch.dict(ModelRegistry.models):
-        # A class that is registered is not inspected in a process of its own.
-        target = DeepseekV3ForCausalLM if model.draft else model_class
-        ModelRegistry.register_model(config["architectures"][0], target)
-        if model.draft:
-            ModelRegistry.register_model(model.draft, model_class)
-        (Path(folder) / "config.json").write_text(json.dumps(config))
-        vllm_config = EngineArgs(
-            model=folder,
-            skip_tokenizer_init=True,
-            dtype="bfloat16",
-            max_model_len=512,
-            enforce_eager=True,
-            **arguments,
-        ).create_engine_config()
+    vllm_config = _engine_config(model, model_class, quantization)
     model_config = vllm_config.model_config
     if model.draft:
+        assert vllm_config.speculative_config is not None
         model_config = vllm_config.speculative_config.draft_model_config
     with (
         set_current_vllm_config(vllm_config),
@@ -206,6 +191,33 @@ def build(
         )
     poison_parameters(built)
     return GlmModel(built, vllm_config, model_config)
+
+
+def _engine_config(
+    model: IndexerModel, model_class: Any, quantization: dict[str, Any] | None
+) -> "VllmConfig":
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.model_executor.models import ModelRegistry
+    from vllm.model_executor.models.deepseek_v2 import DeepseekV3ForCausalLM
+
+    config = {**COMMON, **model.config}
+    if quantization is not None:
+        config["quantization_config"] = quantization
+    arguments: dict[str, Any] = dict(
+        skip_tokenizer_init=True, dtype="bfloat16", max_model_len=512
+    )
+    # A class that is registered is not inspected in a process of its own.
+    registered = {config["architectures"][0]: model_class}
+    if model.draft:
+        arguments["speculative_config"] = {"method": "mtp", "num_speculative_tokens": 1}
+        registered = {model.draft: model_class}
+        registered[config["architectures"][0]] = DeepseekV3ForCausalLM
+    with TemporaryDirectory() as folder, mock.patch.dict(ModelRegistry.models):
+        for architecture, registered_class in registered.items():
+            ModelRegistry.register_model(architecture, registered_class)
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        engine_args = EngineArgs(model=folder, enforce_eager=True, **arguments)
+        return engine_args.create_engine_config()
 
 
 @dataclass(frozen=True)
@@ -291,7 +303,7 @@ def outcomes(models: Sequence[IndexerModel]) -> dict[str, str]:
         By class, what is wrong with the weight, or the error; empty if the weight is
         right.
     """
-    with indexer_process(), without_flash_attention():
+    with indexer_process():
         return {str(model): _outcome(model) for model in models}
 
 
