@@ -10,6 +10,7 @@ from vllm.model_executor.layers.linear import LinearBase
 from vllm.model_executor.layers.quantization import get_quantization_config
 from vllm.model_executor.layers.quantization.checkpoint_dequant import (
     CheckpointDequantConfig,
+    dequant_config,
 )
 from vllm.model_executor.layers.quantization.fp8_dequant import Fp8DequantLinearMethod
 from vllm.model_executor.layers.quantization.nvfp4_dequant import (
@@ -139,3 +140,46 @@ def test_quark_layer_that_is_left_alone_may_be_in_the_fp8_of_the_original():
     declared = _quark(FP4_WEIGHT, exclude=[O_PROJ])
 
     assert isinstance(_method("quark", declared, O_PROJ), Fp8DequantLinearMethod)
+
+
+MX_WEIGHTS = {
+    "num_bits": 8,
+    "type": "float",
+    "strategy": "group",
+    "group_size": 32,
+    "symmetric": True,
+}
+MX_COMPRESSED_TENSORS = {
+    "quant_method": "compressed-tensors",
+    "format": "mxfp8-quantized",
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": MX_WEIGHTS}},
+    "ignore": [],
+}
+MX_MODELOPT = {"quant_method": "modelopt", "quant_algo": "MXFP8", "ignore": []}
+MX_MIXED = {
+    "quant_method": "modelopt",
+    "quant_algo": "MIXED_PRECISION",
+    "quantized_layers": {O_PROJ: {"quant_algo": "MXFP8"}},
+}
+MX_QUARK = _quark({"dtype": "fp8_e4m3", "qscheme": "per_group", "group_size": 32})
+
+
+@pytest.mark.parametrize(
+    ("method", "declared"),
+    [
+        ("modelopt_mxfp8", MX_MODELOPT),
+        ("modelopt_mixed", MX_MIXED),
+        ("compressed-tensors", MX_COMPRESSED_TENSORS),
+        ("quark", MX_QUARK),
+    ],
+    ids=["modelopt", "modelopt-mixed", "compressed-tensors", "quark"],
+)
+def test_mxfp8_has_blocks_of_a_row(method: str, declared: dict[str, Any]):
+    chosen = _method(method, declared, O_PROJ)
+
+    assert isinstance(chosen, Fp8DequantLinearMethod)
+    assert chosen.config.weight_block_size == (1, 32)
+
+
+def test_unquantized_checkpoint_has_no_config():
+    assert dequant_config(None, SHARDS) is None

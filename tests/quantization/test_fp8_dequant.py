@@ -105,6 +105,33 @@ def test_block_scale_of_any_dtype_and_shape(dtype: torch.dtype, four_dimensions:
     assert same_bytes(layer.weight, stored.weight)
 
 
+@pytest.mark.parametrize("name", ["weight_scale", "weight_scale_inv"])
+def test_blocks_of_mxfp8_with_the_bytes_of_their_scales(name: str):
+    from vllm.model_executor.layers.quantization.fp8_dequant import Fp8DequantConfig
+
+    config = Fp8DequantConfig((1, 32))
+    layer = make_layer("ColumnParallelLinear", "fp8", COLS, 64, quant_config=config)
+    generator = torch.Generator().manual_seed(0)
+    packed = torch.randn(64, COLS, generator=generator).to(FP8)
+    scale = torch.randint(100, 140, (64, COLS // 32), generator=generator).byte()
+    parameter = layer.quant_method.parameter_for(name, scale)
+
+    load_and_process(layer, [Item(parameter, scale), Item("weight", packed)])
+
+    factors = scale.view(torch.float8_e8m0fnu).float().repeat_interleave(32, 1)
+    assert same_bytes(layer.weight, (packed.float() * factors).bfloat16())
+
+
+def test_bytes_of_row_scales_are_powers_of_two():
+    layer = make_layer("ColumnParallelLinear", "fp8", COLS, 64)
+    packed = random_weight(64).to(FP8)
+    scale = torch.full((64, 1), 130, dtype=torch.uint8)
+
+    load_and_process(layer, [Item("weight", packed), Item("weight_scale", scale)])
+
+    assert same_bytes(layer.weight, (packed.float() * 8).bfloat16())
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (576,), (576, 1)], ids=str)
 def test_scale_of_the_tensor_or_of_its_rows(shape: tuple[int, ...]):
     layer = make_layer("ColumnParallelLinear", "fp8", COLS, 576)

@@ -2,12 +2,26 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Rows that checkpoints lack, and errors that give a tensor's name."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 
+from tests.quantization.dequant_layers import (
+    Model,
+    bf16,
+    fp8,
+    fused,
+    layers_context,
+    make_fused,
+    process,
+    same_bytes,
+)
 from vllm.model_executor.layers.quantization.utils.row_dequant_loader import (
     CheckpointTensorError,
     MissingRows,
+    RowDequantLoader,
     find_parameter,
     named_in_errors,
 )
@@ -103,3 +117,46 @@ def test_scale_in_e8m0_may_be_loaded_into_float32():
 def test_tensor_without_a_parameter_is_refused():
     with pytest.raises(CheckpointTensorError, match="x.scale: .*does not have"):
         find_parameter({}, "scale", torch.ones(1), "x.scale")
+
+
+SHARDS = {"layer": ("first", "second")}
+
+
+@pytest.fixture
+def layers() -> Iterator[None]:
+    with layers_context():
+        yield
+
+
+@pytest.mark.usefixtures("layers")
+def test_tensor_that_a_mapper_has_renamed_goes_to_the_shard_it_names():
+    model: Any = Model(make_fused("fp8"))
+    stored = fused((fp8, bf16))
+    loader, loaded = RowDequantLoader(model, SHARDS), set[str]()
+
+    for name, tensor, shard in stored.items:
+        tensor.shard_id = shard  # type: ignore[attr-defined]
+        assert loader.load(f"layer.{name}", tensor, name, loaded)
+    process(model.layer)
+
+    assert same_bytes(model.layer.weight, stored.weight)
+
+
+@pytest.mark.usefixtures("layers")
+def test_fused_tensor_of_no_shard_is_left_to_the_model():
+    loader = RowDequantLoader(Model(make_fused("fp8")), SHARDS)
+
+    assert not loader.load("layer.weight", torch.ones(768, 320), "x", set())
+
+
+@pytest.mark.usefixtures("layers")
+def test_layer_without_a_quantization_takes_unquantized_tensors_alone():
+    loader = RowDequantLoader(Model(make_fused("fp8", quant_config=None)), SHARDS)
+    (weight, scale), loaded = fp8(torch.ones(192, 320)).items, set[str]()
+
+    assert not loader.load("first.weight", torch.ones(192, 320), "x", loaded)
+    with pytest.raises(CheckpointTensorError, match="x: .*float8.*layer.weight; exp"):
+        loader.load("first.weight", weight.tensor, "x", loaded)
+    with pytest.raises(CheckpointTensorError, match="layer.weight_scale_inv, which"):
+        loader.load("first.weight_scale_inv", scale.tensor, "x", loaded)
+    assert loaded == set()

@@ -28,11 +28,14 @@ from vllm.model_executor.layers.quantization.compressed_tensors.utils import (
 from vllm.model_executor.layers.quantization.fp8_dequant import Fp8DequantConfig
 from vllm.model_executor.layers.quantization.modelopt import (
     ModelOptMixedPrecisionConfig,
+    ModelOptMxFp8Config,
     ModelOptNvFp4Config,
 )
 from vllm.model_executor.layers.quantization.nvfp4_dequant import Nvfp4DequantConfig
 from vllm.model_executor.layers.quantization.quark.quark import QuarkConfig
 from vllm.model_executor.layers.quantization.row_dequant import RowDequantConfig
+
+_MXFP8_BLOCK = (1, 32)
 
 
 class CheckpointDequantConfig(RowDequantConfig):
@@ -66,6 +69,24 @@ class CheckpointDequantConfig(RowDequantConfig):
         return _declared(self.checkpoint, layer, names).get_quant_method(layer, prefix)
 
 
+def dequant_config(
+    checkpoint: QuantizationConfig | None, shards: Mapping[str, Sequence[str]]
+) -> CheckpointDequantConfig | None:
+    """The config for layers that run unquantized, whatever the checkpoint stores.
+
+    It is for linear layers only, never for attention: that a projection is quantized
+    says nothing about the KV cache.
+
+    Args:
+        checkpoint: The quantization of the checkpoint, or None if it has none.
+        shards: As of `CheckpointDequantConfig`.
+
+    Returns:
+        None if the checkpoint is not quantized.
+    """
+    return None if checkpoint is None else CheckpointDequantConfig(checkpoint, shards)
+
+
 def _spellings(name: str) -> list[str]:
     """The names that a layer may have in a config.
 
@@ -90,15 +111,23 @@ def _declared(
         return Fp8DequantConfig() if left_alone else Nvfp4DequantConfig()
     if isinstance(checkpoint, ModelOptMixedPrecisionConfig):
         algorithms = (checkpoint._resolve_quant_algo(name) for name in names)
-        four_bit = "FP4" in next(filter(None, algorithms), "")
-        return Nvfp4DequantConfig() if four_bit else Fp8DequantConfig()
+        algorithm = next(filter(None, algorithms), "")
+        return _config("FP4" in algorithm, _MXFP8_BLOCK if "MX" in algorithm else None)
+    if isinstance(checkpoint, ModelOptMxFp8Config):
+        return _config(False, _MXFP8_BLOCK)
     if isinstance(checkpoint, CompressedTensorsConfig):
         weights = _compressed_tensors_weights(checkpoint, layer, names)
-        return _config(weights.get("num_bits") == 4, weights.get("block_structure"))
+        return _config(weights.get("num_bits") == 4, _block(weights, "block_structure"))
     if isinstance(checkpoint, QuarkConfig):
         weights = _quark_weights(checkpoint, names)
-        return _config(weights.get("dtype") == "fp4", weights.get("block_size"))
+        return _config(weights.get("dtype") == "fp4", _block(weights, "block_size"))
     return _config(False, getattr(checkpoint, "weight_block_size", None))
+
+
+def _block(weights: Mapping[str, Any], key: str) -> Sequence[int] | None:
+    """Rows and columns of a block, or of a group within a row."""
+    group = weights.get("group_size") or 0
+    return weights.get(key) or ((1, group) if group > 0 else None)
 
 
 def _config(four_bit: bool, block: Sequence[int] | None) -> RowDequantConfig:

@@ -6,7 +6,8 @@
     weight_scale_inv  [ceil(rows/128), ceil(cols/128)]  float32, bfloat16 or e8m0
     weight_scale      [rows], [rows, 1] or one element  the same
 
-A layer needs one of the scales. See `row_dequant` for how they load.
+A layer needs one of the scales. Blocks may have another size: those of MXFP8 are 1 by
+32, and their scales the bytes of e8m0. See `row_dequant` for how they load.
 """
 
 from collections.abc import Callable, Collection

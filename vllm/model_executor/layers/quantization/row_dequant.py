@@ -84,6 +84,9 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
 
     The runtime weight always has the layout of its rows. Layouts that
     `UnquantizedLinearMethod` may choose on the CPU, XPU and ROCm would move it.
+
+    Attributes:
+        runner: Runs the layer on its runtime weight; None where this method does.
     """
 
     supports_pre_processed_weights = True
@@ -97,6 +100,7 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
     def __init__(self, config: RowDequantConfig) -> None:
         super().__init__()
         self.config = config
+        self.runner: UnquantizedLinearMethod | None = None
 
     @classmethod
     @abstractmethod
@@ -284,6 +288,13 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
                 scale.clear()
             retire_parameter(layer, name, missing_ok=True)
 
+    def apply(
+        self, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        if self.runner is not None:
+            return self.runner.apply(layer, x, bias)
+        return super().apply(layer, x, bias)
+
     def _adopt_dummy_weights(self, layer: Any, record: LoadRecord) -> None:
         """Records what `load_format=dummy` has written past the loaders."""
         scales = [getattr(layer, name) for name in self.dummy_scales]
@@ -330,6 +341,33 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
 
 def _names(names: Collection[str]) -> str:
     return " and ".join(sorted(names)) or "no scale"
+
+
+def runs_unquantized(layer: Any) -> bool:
+    """Whether a layer runs as the plain `UnquantizedLinearMethod` would run it.
+
+    For what chooses another method to run such layers, see `run_with`.
+
+    Args:
+        layer: A linear layer.
+    """
+    method = layer.quant_method
+    if isinstance(method, RowDequantLinearMethod):
+        return method.runner is None
+    return type(method) is UnquantizedLinearMethod
+
+
+def run_with(layer: Any, method: UnquantizedLinearMethod) -> None:
+    """Has another method run a layer. How the layer loads stays as it is.
+
+    Args:
+        layer: A linear layer that `runs_unquantized`.
+        method: Runs it from now on.
+    """
+    if isinstance(layer.quant_method, RowDequantLinearMethod):
+        layer.quant_method.runner = method
+    else:
+        layer.quant_method = method
 
 
 def view_model_for_running(model: torch.nn.Module) -> None:

@@ -5,39 +5,28 @@
 import torch
 from transformers import Glm5NextTextConfig
 
-from vllm.model_executor.layers.quantization import QuantizationConfig
-from vllm.model_executor.layers.quantization.checkpoint_dequant import (
-    CheckpointDequantConfig,
+from vllm.model_executor.layers.quantization import (
+    QuantizationConfig,
+    checkpoint_dequant,
 )
 from vllm.model_executor.layers.quantization.utils.row_dequant_loader import (
     MissingRows,
     RowDequantLoader,
 )
+from vllm.model_executor.models.deepseek_v2 import INDEXER_SHARDS
 
 SHARDS = {
     "fused_qkv_a_proj": ("q_a_proj", "kv_a_proj_with_mqa"),
-    "wk_weights_proj": ("wk", "weights_proj"),
+    **INDEXER_SHARDS,
 }
 """The checkpoint's names of the shards of fused layers."""
 
 
 def dequant_config(
     quant_config: QuantizationConfig | None,
-) -> CheckpointDequantConfig | None:
-    """The config for layers that run unquantized.
-
-    It is for linear layers only, never for attention: that a projection is quantized
-    says nothing about the KV cache.
-
-    Args:
-        quant_config: Of the checkpoint, or None if it is not quantized.
-
-    Returns:
-        None if the checkpoint is not quantized.
-    """
-    if quant_config is None:
-        return None
-    return CheckpointDequantConfig(quant_config, SHARDS)
+) -> checkpoint_dequant.CheckpointDequantConfig | None:
+    """The config for layers that run unquantized; see that of `checkpoint_dequant`."""
+    return checkpoint_dequant.dequant_config(quant_config, SHARDS)
 
 
 def kv_a_missing_rows(config: Glm5NextTextConfig) -> MissingRows:

@@ -33,7 +33,8 @@ FLOAT_SCALE_DTYPES = (
     torch.float16,
     torch.float8_e8m0fnu,
 )
-"""Dtypes of the scales of FP8 weights. E4M3 scales are those of NVFP4."""
+"""Dtypes of the scales of FP8 weights, beside the bytes of E8M0 ones. E4M3 scales are
+those of NVFP4."""
 
 _E4M3_NAN = 0x7F
 _E8M0_NAN = 0xFF
@@ -129,6 +130,13 @@ class ScaleLoading(PartLoading):
             )
 
 
+def as_e8m0(loaded_weight: torch.Tensor) -> torch.Tensor:
+    """Views bytes as the E8M0 scales that they are; leaves other dtypes alone."""
+    if loaded_weight.dtype == torch.uint8:
+        return loaded_weight.view(torch.float8_e8m0fnu)
+    return loaded_weight
+
+
 def has_nan(values: torch.Tensor) -> bool:
     """Whether a scale of any dtype has a NaN in it."""
     if values.dtype == torch.float8_e4m3fn:
@@ -197,12 +205,13 @@ class BlockScale(ScaleLoading, BlockQuantScaleParameter):
         Args:
             loaded_weight: [block rows, block columns] of the whole weight, or, of
                 ModelOpt, [block rows, 1, block columns, 1]; in one of
-                `FLOAT_SCALE_DTYPES`.
+                `FLOAT_SCALE_DTYPES`, or the bytes of E8M0.
             part: The part of the weight.
 
         Raises:
             ValueError: The tensor is something else, or has a NaN in it.
         """
+        loaded_weight = as_e8m0(loaded_weight)
         self.check_dtype(loaded_weight, part, FLOAT_SCALE_DTYPES)
         rows, cols = self.record.shard_rows[part.shard], self.record.cols
         shape = (
@@ -260,12 +269,13 @@ class RowScale(ScaleLoading, ChannelQuantScaleParameter):
 
         Args:
             loaded_weight: [rows] or [rows, 1] of the whole weight, or one element for
-                all of them; in one of `FLOAT_SCALE_DTYPES`.
+                all of them; in one of `FLOAT_SCALE_DTYPES`, or the bytes of E8M0.
             part: The part of the weight.
 
         Raises:
             ValueError: The tensor is something else, or has a NaN in it.
         """
+        loaded_weight = as_e8m0(loaded_weight)
         self.check_dtype(loaded_weight, part, FLOAT_SCALE_DTYPES)
         target = self.slot(part.shard)
         by_row = Part(part.shard, part.row_rank, part.row_ranks)
@@ -322,8 +332,7 @@ class GroupScale(ScaleLoading, GroupQuantScaleParameter):
         """
         e4m3, e8m0 = torch.float8_e4m3fn, torch.float8_e8m0fnu
         self.check_dtype(loaded_weight, part, (e4m3, e8m0, torch.uint8))
-        if loaded_weight.dtype == torch.uint8:
-            loaded_weight = loaded_weight.view(e8m0)
+        loaded_weight = as_e8m0(loaded_weight)
         group = 16 if loaded_weight.dtype == e4m3 else 32
         target = self.slot(part.shard)
         shape = (len(target), self.record.cols // group)

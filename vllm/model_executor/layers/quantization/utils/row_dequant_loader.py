@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization.row_dequant import RowDequantLinearMethod
 from vllm.model_executor.layers.quantization.utils.packed_rows import RUNTIME_DTYPES
 from vllm.utils.math_utils import cdiv
@@ -105,15 +106,18 @@ class RowDequantLoader:
                 layer or shard.
         """
         self._missing_rows = missing_rows or {}
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str | tuple[str, int], _Target] = {}
         for name, layer in model.named_modules():
-            if isinstance(getattr(layer, "quant_method", None), RowDequantLinearMethod):
-                parent, dot, own = name.rpartition(".")
-                for shard, source in enumerate(shards.get(own, ())):
-                    target = _Target(name, layer, shard)
-                    self._targets[f"{parent}{dot}{source}"] = target
-                if own not in shards:
-                    self._targets[name] = _Target(name, layer, None)
+            method = getattr(layer, "quant_method", None)
+            if not isinstance(method, UnquantizedLinearMethod):
+                continue
+            parent, dot, own = name.rpartition(".")
+            for shard, source in enumerate(shards.get(own, ())):
+                target = _Target(name, layer, shard)
+                self._targets[f"{parent}{dot}{source}"] = target
+                self._targets[name, shard] = target
+            if own not in shards and isinstance(method, RowDequantLinearMethod):
+                self._targets[name] = _Target(name, layer, None)
 
     def load(
         self,
@@ -126,7 +130,9 @@ class RowDequantLoader:
 
         Args:
             name: Of the tensor, with the model's name for the module that the layer is
-                in, and the checkpoint's names of layer and tensor.
+                in, and the checkpoint's names of layer and tensor. Where a
+                `WeightsMapper` has set the tensor's `shard_id`, the model's name of the
+                layer.
             tensor: The tensor.
             checkpoint_name: Of the tensor in the checkpoint, for messages.
             loaded_params: Takes the names of the parameters that count as loaded. A
@@ -134,16 +140,23 @@ class RowDequantLoader:
                 processing refuses a packed one without them.
 
         Returns:
-            Whether the tensor is of one of these layers, and was loaded.
+            Whether the tensor is of one of these layers, and was loaded. False for a
+            fused layer that takes it as it stands, since its checkpoint declares no
+            quantization.
 
         Raises:
             CheckpointTensorError: The layer cannot take it; nothing was written.
         """
         source, _, suffix = name.rpartition(".")
-        target = self._targets.get(source)
+        shard = getattr(tensor, "shard_id", None)
+        target = self._targets.get(source if shard is None else (source, shard))
         if target is None or suffix in _OF_OTHER_LAYERS:
             return False
         method = target.layer.quant_method
+        if not isinstance(method, RowDequantLinearMethod):
+            params = dict(target.layer.named_parameters(prefix=target.name))
+            find_parameter(params, f"{target.name}.{suffix}", tensor, checkpoint_name)
+            return False
         try:
             parameter = method.parameter_for(suffix, tensor)
             self._load(target, parameter, tensor, source.rpartition(".")[2])
