@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Which of the in-place methods a layer gets, by what its checkpoint declares.
+"""The size of the blocks of block-FP8 that a checkpoint declares for a layer.
 
-The method decides how wide the packed tensors are that the layer takes: four bits or
-eight. All else is decided tensor by tensor, by `parameter_for` of the method.
-Unquantized tensors load into either, so it does not matter whether a checkpoint
-declares the layers that it leaves unquantized.
+All else about the format of a tensor is decided tensor by tensor, by `parameter_for` of
+the method.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,18 +23,15 @@ from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tenso
 from vllm.model_executor.layers.quantization.compressed_tensors.utils import (
     should_ignore_layer,
 )
-from vllm.model_executor.layers.quantization.fp8_dequant import Fp8DequantConfig
-from vllm.model_executor.layers.quantization.modelopt import (
-    ModelOptMixedPrecisionConfig,
-    ModelOptNvFp4Config,
-)
-from vllm.model_executor.layers.quantization.nvfp4_dequant import Nvfp4DequantConfig
 from vllm.model_executor.layers.quantization.quark.quark import QuarkConfig
-from vllm.model_executor.layers.quantization.row_dequant import RowDequantConfig
+from vllm.model_executor.layers.quantization.row_dequant import (
+    RowDequantConfig,
+    RowDequantLinearMethod,
+)
 
 
 class CheckpointDequantConfig(RowDequantConfig):
-    """Gives each layer the method for what its checkpoint declares it to be."""
+    """Gives each layer the blocks that its checkpoint declares for it."""
 
     def __init__(
         self, checkpoint: QuantizationConfig, shards: Mapping[str, Sequence[str]]
@@ -63,7 +58,10 @@ class CheckpointDequantConfig(RowDequantConfig):
         parent, dot, own = prefix.rpartition(".")
         first = self.shards.get(own, (own,))[0]
         names = _spellings(f"{parent}{dot}{first}")
-        return _declared(self.checkpoint, layer, names).get_quant_method(layer, prefix)
+        block = _block_size(self.checkpoint, layer, names)
+        if not block:
+            return RowDequantLinearMethod()
+        return RowDequantLinearMethod((block[0], block[1]))
 
 
 def _spellings(name: str) -> list[str]:
@@ -78,33 +76,16 @@ def _spellings(name: str) -> list[str]:
     return [name, f"model.language_model.{inner}", f"language_model.model.{inner}"]
 
 
-def _declared(
+def _block_size(
     checkpoint: QuantizationConfig, layer: torch.nn.Module, names: Iterable[str]
-) -> RowDequantConfig:
-    """The config for the format that the checkpoint declares for a layer.
-
-    A layer that a quantizer left alone may be in the FP8 of the original checkpoint.
-    """
-    if isinstance(checkpoint, ModelOptNvFp4Config):
-        left_alone = any(checkpoint.is_layer_excluded(name) for name in names)
-        return Fp8DequantConfig() if left_alone else Nvfp4DequantConfig()
-    if isinstance(checkpoint, ModelOptMixedPrecisionConfig):
-        algorithms = (checkpoint._resolve_quant_algo(name) for name in names)
-        four_bit = "FP4" in next(filter(None, algorithms), "")
-        return Nvfp4DequantConfig() if four_bit else Fp8DequantConfig()
+) -> Sequence[int] | None:
+    """Rows and columns of a block, or None if nothing is said of them."""
     if isinstance(checkpoint, CompressedTensorsConfig):
         weights = _compressed_tensors_weights(checkpoint, layer, names)
-        return _config(weights.get("num_bits") == 4, weights.get("block_structure"))
+        return weights.get("block_structure")
     if isinstance(checkpoint, QuarkConfig):
-        weights = _quark_weights(checkpoint, names)
-        return _config(weights.get("dtype") == "fp4", weights.get("block_size"))
-    return _config(False, getattr(checkpoint, "weight_block_size", None))
-
-
-def _config(four_bit: bool, block: Sequence[int] | None) -> RowDequantConfig:
-    if four_bit:
-        return Nvfp4DequantConfig()
-    return Fp8DequantConfig((block[0], block[1])) if block else Fp8DequantConfig()
+        return _quark_weights(checkpoint, names).get("block_size")
+    return getattr(checkpoint, "weight_block_size", None)
 
 
 def _compressed_tensors_weights(

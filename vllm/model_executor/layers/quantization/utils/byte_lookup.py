@@ -7,11 +7,15 @@ table of all 65536 pairs is about ten times faster. Every E4M3 and E2M1 value is
 bfloat16.
 """
 
+from collections.abc import Iterator
 from functools import cache
 
 import torch
 
 PAIRS = 1 << 16
+
+CHUNK_VALUES = 1 << 17
+"""Weights that are unpacked at a time, to stay in the cache."""
 
 
 @cache
@@ -56,3 +60,25 @@ def look_up(packed: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     values = table.index_select(0, pairs).view(torch.bfloat16).view(rows, -1)
     per_byte = table.itemsize // 4
     return values[:, : width * per_byte].float()
+
+
+def chunks(rows: int, cols: int, block: int = 0, offset: int = 0) -> Iterator[slice]:
+    """Cuts rows into chunks of at most `CHUNK_VALUES` weights, or of one row.
+
+    Args:
+        rows: Number of rows.
+        cols: Weights in a row.
+        block: Rows of a block of which no chunk may cross the end, or 0.
+        offset: Rows between the start of a block and the first row.
+
+    Yields:
+        Rows of a chunk.
+    """
+    most = max(1, CHUNK_VALUES // cols)
+    row = 0
+    while row < rows:
+        stop = min(rows, row + most)
+        if block:
+            stop = min(stop, row + block - (row + offset) % block)
+        yield slice(row, stop)
+        row = stop
