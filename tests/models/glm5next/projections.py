@@ -37,12 +37,13 @@ SCALES = {
     WeightFormat.FP8: ("weight_scale_inv",),
     WeightFormat.NVFP4_W4A16: ("weight_scale", "weight_scale_2"),
 }
+FURTHER_SCALES = {
+    WeightFormat.QUARK: ("weight_scale",),
+    WeightFormat.NVFP4_W4A4: ("weight_scale", "weight_scale_2"),
+}
 MODELS = [Architecture.CAUSAL, Architecture.MTP]
-SPECS = [
-    TinyGlm5(architecture, weight_format)
-    for architecture in MODELS
-    for weight_format in SCALES
-]
+SPECS = [TinyGlm5(*pair) for pair in itertools.product(MODELS, SCALES)]
+FURTHER_SPECS = [TinyGlm5(*pair) for pair in itertools.product(MODELS, FURTHER_SCALES)]
 MODES = ("direct", "layerwise")
 
 
@@ -67,9 +68,12 @@ class Update(NamedTuple):
 
     def __str__(self) -> str:
         calls = "each-alone" if self.each_alone else "one-call"
-        parts = ("-".join(self.order), calls, f"activation-{self.activation}")
-        mixed = [f"bf16-{self.in_bf16}"] if self.in_bf16 else []
-        return " ".join((*parts, *mixed, *([f"no-{self.left_out}"] * bool(self[4]))))
+        parts = ["-".join(self.order), calls, f"activation-{self.activation}"]
+        if self.in_bf16:
+            parts.append(f"bf16-{self.in_bf16}")
+        if self.left_out:
+            parts.append(f"no-{self.left_out}")
+        return " ".join(parts)
 
     def calls(self, spec: TinyGlm5, checkpoint: Checkpoint) -> list[list[Named]]:
         """The tensors of the projections, by calls of `load_weights`."""
@@ -91,7 +95,8 @@ class Update(NamedTuple):
 
 def orders(spec: TinyGlm5) -> Iterator[tuple[str, ...]]:
     """Every order of the tensors of a projection."""
-    return itertools.permutations(("weight", *SCALES[spec.weight_format]))
+    scales = (SCALES | FURTHER_SCALES)[spec.weight_format]
+    return itertools.permutations(("weight", *scales))
 
 
 def ordered_updates(spec: TinyGlm5) -> list[Update]:

@@ -5,10 +5,14 @@
 In two processes that is tested in `test_tensor_parallel_glm5`.
 """
 
+from collections.abc import Callable
+from functools import cache
+
 import pytest
 
 from tests.glm5_tiny import TinyGlm5
 from tests.models.glm5next.projections import (
+    FURTHER_SPECS,
     SPECS,
     Examiner,
     FolderOf,
@@ -16,34 +20,50 @@ from tests.models.glm5next.projections import (
     ordered_updates,
 )
 
-pytestmark = pytest.mark.usefixtures("glm5_process")
+ExaminerOf = Callable[[TinyGlm5], Examiner]
 
 
 def _id(spec: TinyGlm5) -> str:
     return f"{spec.architecture}-{spec.weight_format}"
 
 
-@pytest.fixture(scope="module", params=SPECS, ids=_id)
-def examiner(glm5_process: None, request, checkpoint_folder: FolderOf) -> Examiner:
-    return Examiner(request.param, checkpoint_folder)
+every_spec = pytest.mark.parametrize("spec", SPECS, ids=_id)
+every_spec_and_further = pytest.mark.parametrize(
+    "spec", [*SPECS, *FURTHER_SPECS], ids=_id
+)
 
 
-def test_cold_start_in_any_order_and_any_calls_is_exact(examiner: Examiner):
-    for update in ordered_updates(examiner.spec):
-        assert not examiner.cold_start(update), update
+@pytest.fixture(scope="module")
+def examiner_of(glm5_process: None, checkpoint_folder: FolderOf) -> ExaminerOf:
+    return cache(lambda spec: Examiner(spec, checkpoint_folder))
 
 
-def test_cold_start_with_one_projection_in_bf16_is_exact(examiner: Examiner):
-    for update in mixed_updates(examiner.spec):
-        if update.in_bf16:
-            assert not examiner.cold_start(update), update
-
-
-def test_reload_in_any_order_and_any_calls_is_exact_and_moves_nothing(
-    examiner: Examiner,
+@every_spec
+def test_cold_start_in_any_order_and_any_calls_is_exact(
+    spec: TinyGlm5, examiner_of: ExaminerOf
 ):
-    assert examiner.reloads(ordered_updates(examiner.spec)) == {}
+    for update in ordered_updates(spec):
+        assert not examiner_of(spec).cold_start(update), update
 
 
-def test_reload_with_one_projection_in_bf16_or_left_out_is_exact(examiner: Examiner):
-    assert examiner.reloads(mixed_updates(examiner.spec)) == {}
+@every_spec_and_further
+def test_cold_start_with_one_projection_in_bf16_is_exact(
+    spec: TinyGlm5, examiner_of: ExaminerOf
+):
+    for update in mixed_updates(spec):
+        if update.in_bf16:
+            assert not examiner_of(spec).cold_start(update), update
+
+
+@every_spec
+def test_reload_in_any_order_and_any_calls_is_exact_and_moves_nothing(
+    spec: TinyGlm5, examiner_of: ExaminerOf
+):
+    assert examiner_of(spec).reloads(ordered_updates(spec)) == {}
+
+
+@every_spec_and_further
+def test_reload_with_one_projection_in_bf16_or_left_out_is_exact(
+    spec: TinyGlm5, examiner_of: ExaminerOf
+):
+    assert examiner_of(spec).reloads(mixed_updates(spec)) == {}
