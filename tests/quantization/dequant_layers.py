@@ -143,7 +143,9 @@ def fused(formats: Sequence[Format], seed: int = 0) -> Stored:
 def make_layer(kind: str, *sizes: Any, **kwargs: Any) -> Any:
     """A linear layer of a class of `vllm.model_executor.layers.linear`."""
     from vllm.model_executor.layers import linear
-    from vllm.model_executor.layers.quantization.row_dequant import RowDequantConfig
+    from vllm.model_executor.layers.quantization.checkpoint_dequant import (
+        RowDequantConfig,
+    )
 
     options: dict[str, Any] = {
         "bias": False,

@@ -18,7 +18,7 @@ FUSED = "model.layers.3.self_attn.fused_qkv_a_proj"
 O_PROJ = "model.layers.3.self_attn.o_proj"
 
 FP8_WEIGHT = {"dtype": "fp8_e4m3", "qscheme": "per_block", "block_size": [64, 64]}
-FP4_WEIGHT = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}
+FP4_WEIGHT = {"dtype": "fp4", "qscheme": "per_group", "block_size": [1, 32]}
 
 
 def _linear() -> LinearBase:

@@ -93,6 +93,11 @@ class Update(NamedTuple):
                 yield name, checkpoint.tensors.get(name, torch.tensor(0.02))
 
 
+def spec_id(spec: TinyGlm5) -> str:
+    """A name for a test of a model."""
+    return f"{spec.architecture}-{spec.weight_format}"
+
+
 def orders(spec: TinyGlm5) -> Iterator[tuple[str, ...]]:
     """Every order of the tensors of a projection."""
     scales = (SCALES | FURTHER_SCALES)[spec.weight_format]

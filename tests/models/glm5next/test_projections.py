@@ -18,18 +18,15 @@ from tests.models.glm5next.projections import (
     FolderOf,
     mixed_updates,
     ordered_updates,
+    spec_id,
 )
 
 ExaminerOf = Callable[[TinyGlm5], Examiner]
 
 
-def _id(spec: TinyGlm5) -> str:
-    return f"{spec.architecture}-{spec.weight_format}"
-
-
-every_spec = pytest.mark.parametrize("spec", SPECS, ids=_id)
+every_spec = pytest.mark.parametrize("spec", SPECS, ids=spec_id)
 every_spec_and_further = pytest.mark.parametrize(
-    "spec", [*SPECS, *FURTHER_SPECS], ids=_id
+    "spec", [*SPECS, *FURTHER_SPECS], ids=spec_id
 )
 
 

@@ -31,7 +31,7 @@ from tests.models.glm5next.format_matrix import (
     outcome,
     outcomes,
 )
-from tests.models.glm5next.projections import SCALES, FolderOf, attention
+from tests.models.glm5next.projections import MODELS, SCALES, FolderOf, attention
 from tests.stock_vllm import run_on_stock, write_stock_tree
 
 pytestmark = pytest.mark.usefixtures("glm5_process")
@@ -42,12 +42,31 @@ def test_every_format_loads_exactly(name: str, config_folders):
     assert outcome(ROWS[name], config_folders) == EXACT
 
 
-def test_stock_loads_a_third_of_the_formats(tmp_path: Path, config_folders):
+def test_stock_loads_a_quarter_of_the_formats(tmp_path: Path, config_folders):
     found = run_on_stock(write_stock_tree(tmp_path / "stock"), outcomes, config_folders)
 
     assert {name for name, result in found.items() if result == EXACT} == (
         LOADED_BY_STOCK
     )
+
+
+@pytest.mark.parametrize("architecture", MODELS)
+def test_fp8_that_is_fused_on_disk_loads_exactly(
+    architecture: Architecture, checkpoint_folder: FolderOf
+):
+    spec = TinyGlm5(architecture)
+    checkpoint = make_checkpoint(spec)
+    tensors = dict(checkpoint.tensors)
+    for end in ("weight", "weight_scale_inv"):
+        shards = [
+            tensors.pop(f"{attention(spec)}{shard}.{end}")
+            for shard in ("q_a_proj", "kv_a_proj_with_mqa")
+        ]
+        tensors[f"{attention(spec)}fused_qkv_a_proj.{end}"] = torch.cat(shards)
+
+    model = load_from_stream(spec, checkpoint_folder(spec), [tensors.items()])
+
+    assert differences(model.module, expected_parameters(spec, checkpoint)) == {}
 
 
 @pytest.mark.parametrize("declared", [*SCALES, WeightFormat.QUARK])

@@ -18,7 +18,14 @@ from tests.glm5_tiny import (
     process_weights,
 )
 from tests.models.glm5next.format_matrix import ROWS, outcome
-from tests.models.glm5next.projections import MODELS, SCALES, FolderOf, attention
+from tests.models.glm5next.projections import (
+    MODELS,
+    SCALES,
+    SPECS,
+    FolderOf,
+    attention,
+    spec_id,
+)
 
 pytestmark = pytest.mark.usefixtures("glm5_process")
 
@@ -106,6 +113,25 @@ def test_bad_tensor_is_refused_by_its_name_in_the_checkpoint(
 
     with pytest.raises(ValueError, match=message) as caught:
         load_weights(model, [tensors.items()])
+
+    assert str(caught.value).startswith(f"checkpoint tensor {name}: ")
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=spec_id)
+def test_fused_tensor_with_too_many_rows_is_refused_by_its_name(
+    spec: TinyGlm5, checkpoint_folder: FolderOf
+):
+    tensors = make_checkpoint(spec).tensors
+    parts = [
+        f"{attention(spec)}{end}.weight" for end in ("q_a_proj", "kv_a_proj_with_mqa")
+    ]
+    fused = torch.cat([tensors[name] for name in (*parts, parts[0])])
+    name = f"{attention(spec)}fused_qkv_a_proj.weight"
+    model = build(spec, checkpoint_folder(spec))
+
+    message = r"fused_qkv_a_proj\.weight: found .*\(704, .*; expected 448 rows"
+    with pytest.raises(ValueError, match=message) as caught:
+        load_weights(model, [[(name, fused)]])
 
     assert str(caught.value).startswith(f"checkpoint tensor {name}: ")
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The size of the blocks of block-FP8 that a checkpoint declares for a layer.
+"""Gives linear layers that run unquantized the method that unpacks their checkpoint.
 
-All else about the format of a tensor is decided tensor by tensor, by `parameter_for` of
-the method.
+Of what a checkpoint declares, the size of the blocks of block-FP8 matters. All else
+about the format of a tensor is decided tensor by tensor, by `parameter_for` of the
+method.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +25,50 @@ from vllm.model_executor.layers.quantization.compressed_tensors.utils import (
     should_ignore_layer,
 )
 from vllm.model_executor.layers.quantization.quark.quark import QuarkConfig
-from vllm.model_executor.layers.quantization.row_dequant import (
-    RowDequantConfig,
-    RowDequantLinearMethod,
-)
+from vllm.model_executor.layers.quantization.row_dequant import RowDequantLinearMethod
+from vllm.model_executor.layers.quantization.utils.packed_rows import RUNTIME_DTYPES
+
+
+class RowDequantConfig(QuantizationConfig):
+    """For linear layers that a checkpoint may quantize and that run in bfloat16.
+
+    It is not a quantization that a user can ask for. A model makes one for the layers
+    that it runs unquantized, and passes it to them in place of the checkpoint's config.
+    """
+
+    def __init__(self, weight_block_size: tuple[int, int] = (128, 128)) -> None:
+        """Makes a config.
+
+        Args:
+            weight_block_size: Rows and columns that share a scale of block-FP8.
+        """
+        super().__init__()
+        self.weight_block_size = weight_block_size
+
+    def get_name(self) -> QuantizationMethods:
+        return cast(QuantizationMethods, "row_dequant")
+
+    def get_supported_act_dtypes(self) -> list[torch.dtype]:
+        return list(RUNTIME_DTYPES)
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        return 0
+
+    @staticmethod
+    def get_config_filenames() -> list[str]:
+        return []
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "RowDequantConfig":
+        return cls()
+
+    def get_quant_method(
+        self, layer: torch.nn.Module, prefix: str
+    ) -> QuantizeMethodBase | None:
+        if not isinstance(layer, LinearBase):
+            return None
+        return RowDequantLinearMethod(self.weight_block_size)
 
 
 class CheckpointDequantConfig(RowDequantConfig):
@@ -84,7 +125,8 @@ def _block_size(
         weights = _compressed_tensors_weights(checkpoint, layer, names)
         return weights.get("block_structure")
     if isinstance(checkpoint, QuarkConfig):
-        return _quark_weights(checkpoint, names).get("block_size")
+        weights = _quark_weights(checkpoint, names)
+        return None if weights.get("dtype") == "fp4" else weights.get("block_size")
     return getattr(checkpoint, "weight_block_size", None)
 
 

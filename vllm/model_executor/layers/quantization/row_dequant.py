@@ -9,21 +9,15 @@ in `fp8_dequant` and `nvfp4_dequant`.
 """
 
 from collections.abc import Collection
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol
 
 import torch
 
 from vllm.model_executor.layers.linear import (
-    LinearBase,
     QKVParallelLinear,
     ReplicatedLinear,
     UnquantizedLinearMethod,
     register_weight_loader_v2_supported_method,
-)
-from vllm.model_executor.layers.quantization import QuantizationMethods
-from vllm.model_executor.layers.quantization.base_config import (
-    QuantizationConfig,
-    QuantizeMethodBase,
 )
 from vllm.model_executor.layers.quantization.fp8_dequant import Fp8Format
 from vllm.model_executor.layers.quantization.in_place_loading import InPlaceLoading
@@ -68,48 +62,6 @@ class PackedFormat(Protocol):
                 row at the start of each.
             shard: Index of the shard.
         """
-
-
-class RowDequantConfig(QuantizationConfig):
-    """For linear layers that a checkpoint may quantize and that run in bfloat16.
-
-    It is not a quantization that a user can ask for. A model makes one for the layers
-    that it runs unquantized, and passes it to them in place of the checkpoint's config.
-    """
-
-    def __init__(self, weight_block_size: tuple[int, int] = (128, 128)) -> None:
-        """Makes a config.
-
-        Args:
-            weight_block_size: Rows and columns that share a scale of block-FP8.
-        """
-        super().__init__()
-        self.weight_block_size = weight_block_size
-
-    def get_name(self) -> QuantizationMethods:
-        return cast(QuantizationMethods, "row_dequant")
-
-    def get_supported_act_dtypes(self) -> list[torch.dtype]:
-        return list(RUNTIME_DTYPES)
-
-    @classmethod
-    def get_min_capability(cls) -> int:
-        return 0
-
-    @staticmethod
-    def get_config_filenames() -> list[str]:
-        return []
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "RowDequantConfig":
-        return cls()
-
-    def get_quant_method(
-        self, layer: torch.nn.Module, prefix: str
-    ) -> QuantizeMethodBase | None:
-        if not isinstance(layer, LinearBase):
-            return None
-        return RowDequantLinearMethod(self.weight_block_size)
 
 
 @register_weight_loader_v2_supported_method

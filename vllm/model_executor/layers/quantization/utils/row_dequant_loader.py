@@ -112,8 +112,7 @@ class RowDequantLoader:
                 for shard, source in enumerate(shards.get(own, ())):
                     target = _Target(name, layer, shard)
                     self._targets[f"{parent}{dot}{source}"] = target
-                if own not in shards:
-                    self._targets[name] = _Target(name, layer, None)
+                self._targets[name] = _Target(name, layer, None)
 
     def load(
         self,
