@@ -63,21 +63,21 @@ def plain_copy(rows: int, cols: int, device: str) -> Way:
 
 def fp8_blocks(rows: int, cols: int, device: str) -> Way:
     """Block-FP8, unpacked in place."""
-    from vllm.model_executor.layers.quantization.fp8_dequant import unpack_fp8_run
+    from vllm.model_executor.layers.quantization.fp8_dequant import unpack_fp8
 
     weight, scale, result = _fp8_tensors(rows, cols, device)
     packed = result.view(weight.dtype)[:, :cols]
 
     def run() -> None:
         packed.copy_(weight)
-        unpack_fp8_run(result, scale, (128, 128))
+        unpack_fp8(result, scale, (128, 128))
 
     return run
 
 
 def fp8_rows(rows: int, cols: int, device: str) -> Way:
     """FP8 with a scale for each row, unpacked in place."""
-    from vllm.model_executor.layers.quantization.fp8_dequant import unpack_fp8_run
+    from vllm.model_executor.layers.quantization.fp8_dequant import unpack_fp8
 
     weight, _, result = _fp8_tensors(rows, cols, device)
     scale = torch.rand(rows, 1).to(device)
@@ -85,7 +85,7 @@ def fp8_rows(rows: int, cols: int, device: str) -> Way:
 
     def run() -> None:
         packed.copy_(weight)
-        unpack_fp8_run(result, scale, (1, cols))
+        unpack_fp8(result, scale, (1, cols))
 
     return run
 
@@ -109,7 +109,7 @@ def _fp4(
     scale: torch.Tensor,
     scale_2: torch.Tensor | None,
 ) -> Way:
-    from vllm.model_executor.layers.quantization.nvfp4_dequant import unpack_fp4_run
+    from vllm.model_executor.layers.quantization.nvfp4_dequant import unpack_fp4
 
     weight = _random_bytes(rows, cols // 2, 256, device)
     result = torch.ones(rows, cols, dtype=torch.bfloat16, device=device)
@@ -117,7 +117,7 @@ def _fp4(
 
     def run() -> None:
         packed.copy_(weight)
-        unpack_fp4_run(result, scale, scale_2)
+        unpack_fp4(result, scale, scale_2)
 
     return run
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from tests.current_platform import use_cuda_like_cpu_platform
 from tests.quantized_weights import (
+    E2M1_VALUES,
     dequantize_fp8,
     dequantize_nvfp4,
     quantize_fp8,
     quantize_nvfp4,
+    unpack_e2m1,
 )
 from tests.tensor_parallel import tensor_parallel_group
 
@@ -90,11 +92,42 @@ def nvfp4(weight: torch.Tensor, shard: int | str | None = None) -> Stored:
     return Stored(items, dequantize_nvfp4(packed, scale, scale_2))
 
 
+def mxfp4(weight: torch.Tensor, shard: int | str | None = None) -> Stored:
+    """Any codes and exponents: what they stand for is all that matters."""
+    packed = quantize_nvfp4(weight)[0]
+    generator = torch.Generator().manual_seed(len(weight))
+    shape = (len(weight), weight.shape[1] // 32)
+    exponents = torch.randint(100, 140, shape, generator=generator, dtype=torch.uint8)
+    values = torch.tensor([*E2M1_VALUES, *(-value for value in E2M1_VALUES)])
+    scale = torch.exp2(exponents.float() - 127).repeat_interleave(32, dim=1)
+    items = [Item("weight", packed, shard), Item("weight_scale", exponents, shard)]
+    return Stored(items, (values[unpack_e2m1(packed).long()] * scale).bfloat16())
+
+
+def compressed(weight: torch.Tensor, shard: int | str | None = None) -> Stored:
+    """NVFP4 of compressed-tensors, with the reciprocal of the global scale."""
+    packed, scale, scale_2 = quantize_nvfp4(weight)
+    global_scale = scale_2.reciprocal().reshape(1)
+    items = [
+        Item("weight", packed, shard),
+        Item("weight_scale", scale, shard),
+        Item("weight_global_scale", global_scale, shard),
+    ]
+    return Stored(items, dequantize_nvfp4(packed, scale, global_scale.reciprocal()))
+
+
 def bf16(weight: torch.Tensor, shard: int | str | None = None) -> Stored:
     return Stored([Item("weight", weight.bfloat16(), shard)], weight.bfloat16())
 
 
 Format = Callable[..., Stored]
+
+FORMATS: dict[str, tuple[Format, Format]] = {
+    f"{first.__name__}-{second.__name__}": (first, second)
+    for first in (bf16, fp8, nvfp4)
+    for second in (bf16, fp8, nvfp4)
+}
+"""Formats of two shards."""
 
 
 def fused(formats: Sequence[Format], seed: int = 0) -> Stored:
@@ -107,59 +140,40 @@ def fused(formats: Sequence[Format], seed: int = 0) -> Stored:
     return Stored(items, torch.cat([part.weight for part in parts]))
 
 
-def make_config(quantization: str) -> Any:
-    """The config of the method that loads `fp8` or `nvfp4`."""
-    if quantization == "fp8":
-        from vllm.model_executor.layers.quantization.fp8_dequant import (
-            Fp8DequantConfig,
-        )
-
-        return Fp8DequantConfig()
-    from vllm.model_executor.layers.quantization.nvfp4_dequant import (
-        Nvfp4DequantConfig,
-    )
-
-    return Nvfp4DequantConfig()
-
-
-def make_layer(kind: str, quantization: str, *sizes: Any, **kwargs: Any) -> Any:
+def make_layer(kind: str, *sizes: Any, **kwargs: Any) -> Any:
     """A linear layer of a class of `vllm.model_executor.layers.linear`."""
     from vllm.model_executor.layers import linear
+    from vllm.model_executor.layers.quantization.checkpoint_dequant import (
+        RowDequantConfig,
+    )
 
     options: dict[str, Any] = {
         "bias": False,
         "params_dtype": torch.bfloat16,
-        "quant_config": make_config(quantization),
+        "quant_config": RowDequantConfig(),
         "prefix": "layers.0.proj",
     }
     return getattr(linear, kind)(*sizes, **(options | kwargs))
 
 
-def make_fused(quantization: str, **kwargs: Any) -> Any:
+def make_fused(**kwargs: Any) -> Any:
     """A layer of the two `SHARDS`, on every rank in full, as `fused_qkv_a_proj` is."""
     return make_layer(
-        "MergedColumnParallelLinear",
-        quantization,
-        COLS,
-        list(SHARDS),
-        disable_tp=True,
-        **kwargs,
+        "MergedColumnParallelLinear", COLS, list(SHARDS), disable_tp=True, **kwargs
     )
 
 
 def load(layer: torch.nn.Module, items: Iterable[Item]) -> None:
     """Loads by the parameters' own loaders.
 
-    What was sent is overwritten afterwards, as transports do that reuse their buffers;
-    but not in a layerwise reload, which keeps it until the layer is complete.
+    What was sent is overwritten afterwards, as transports do that reuse their buffers.
     """
     for item in items:
         param: Any = dict(layer.named_parameters())[item.name]
         sent = item.tensor.clone()
         shard = () if item.shard is None else (item.shard,)
         param.weight_loader(param, sent, *shard)
-        if param.weight_loader.__name__ != "online_process_loader":
-            sent.untyped_storage().fill_(0xFF)  # type: ignore[attr-defined]
+        sent.untyped_storage().fill_(0xFF)  # type: ignore[attr-defined]
 
 
 def process(layer: Any) -> None:
@@ -172,31 +186,26 @@ def load_and_process(layer: Any, items: Iterable[Item]) -> None:
     process(layer)
 
 
-def direct_reload(layer: Any, items: Iterable[Item]) -> None:
-    """Reloads one layer directly."""
-    from vllm.model_executor.model_loader.reload import (
-        finish_reload,
-        record_metadata_for_reloading,
-        start_reload,
-    )
+def reload_in_mode(
+    model: torch.nn.Module, items: Iterable[Item], mode: Literal["direct", "layerwise"]
+) -> None:
+    """Reloads a model of one layer that was made by `make_model`."""
+    from vllm.model_executor.model_loader.reload import finish_reload, start_reload
 
-    model = Model(layer)
-    record_metadata_for_reloading(model)
-    start_reload(model, "direct")
-    load(layer, items)
+    start_reload(model, mode)
+    load(model.layer, items)
     config: Any = SimpleNamespace(dtype=torch.bfloat16)
     finish_reload(model, config)
 
 
-def layerwise_reload(model: torch.nn.Module, items: Iterable[Item]) -> None:
-    from vllm.model_executor.model_loader.reload import (
-        finalize_layerwise_reload,
-        initialize_layerwise_reload,
-    )
+def make_model(layer: torch.nn.Module, items: Iterable[Item]) -> Any:
+    """A model of one layer that has loaded this."""
+    from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 
-    initialize_layerwise_reload(model)
-    load(model.layer, items)
-    finalize_layerwise_reload(model, None)
+    model = Model(layer)
+    record_metadata_for_reloading(model)
+    load_and_process(model.layer, items)
+    return model
 
 
 def same_bytes(actual: torch.Tensor, expected: torch.Tensor) -> bool:

@@ -130,7 +130,7 @@ def layers() -> Iterator[None]:
 
 @pytest.mark.usefixtures("layers")
 def test_tensor_that_a_mapper_has_renamed_goes_to_the_shard_it_names():
-    model: Any = Model(make_fused("fp8"))
+    model: Any = Model(make_fused())
     stored = fused((fp8, bf16))
     loader, loaded = RowDequantLoader(model, SHARDS), set[str]()
 
@@ -144,14 +144,14 @@ def test_tensor_that_a_mapper_has_renamed_goes_to_the_shard_it_names():
 
 @pytest.mark.usefixtures("layers")
 def test_fused_tensor_of_no_shard_is_left_to_the_model():
-    loader = RowDequantLoader(Model(make_fused("fp8")), SHARDS)
+    loader = RowDequantLoader(Model(make_fused()), SHARDS)
 
     assert not loader.load("layer.weight", torch.ones(768, 320), "x", set())
 
 
 @pytest.mark.usefixtures("layers")
 def test_layer_without_a_quantization_takes_unquantized_tensors_alone():
-    loader = RowDequantLoader(Model(make_fused("fp8", quant_config=None)), SHARDS)
+    loader = RowDequantLoader(Model(make_fused(quant_config=None)), SHARDS)
     (weight, scale), loaded = fp8(torch.ones(192, 320)).items, set[str]()
 
     assert not loader.load("first.weight", torch.ones(192, 320), "x", loaded)

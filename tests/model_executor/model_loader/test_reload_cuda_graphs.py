@@ -19,7 +19,6 @@ from tests.quantization.dequant_layers import (
     fp8,
     load,
     load_and_process,
-    make_config,
     make_layer,
     nvfp4,
     random_weight,
@@ -42,12 +41,14 @@ FORMATS = {"bf16": bf16, "fp8": fp8, "fp8-unpacked": fp8, "nvfp4-unpacked": nvfp
 
 def _config(name: str) -> Any:
     """`*-unpacked` run in bfloat16; the others as their checkpoint is."""
+    from vllm.model_executor.layers.quantization.checkpoint_dequant import (
+        RowDequantConfig,
+    )
     from vllm.model_executor.layers.quantization.fp8 import Fp8Config
 
-    kind, _, unpacked = name.partition("-")
-    if unpacked:
-        return make_config(kind)
-    if kind == "bf16":
+    if name.endswith("-unpacked"):
+        return RowDequantConfig()
+    if name == "bf16":
         return None
     return Fp8Config(True, "dynamic", weight_block_size=[128, 128])
 
@@ -58,7 +59,7 @@ def _items(name: str, seed: int) -> list[Item]:
 
 
 def _make(name: str) -> Any:
-    return make_layer("ReplicatedLinear", name, COLS, ROWS, quant_config=_config(name))
+    return make_layer("ReplicatedLinear", COLS, ROWS, quant_config=_config(name))
 
 
 def _started(name: str, seed: int) -> Any:

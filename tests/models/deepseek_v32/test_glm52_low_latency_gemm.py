@@ -43,7 +43,7 @@ def _enable(layer: torch.nn.Module, rows: int = ROWS) -> Any:
 
 
 def test_quantized_layer_runs_the_plan_and_loads_as_before():
-    layer, stored = make_fused("fp8"), fused((fp8, fp8))
+    layer, stored = make_fused(), fused((fp8, fp8))
     loading = layer.quant_method
 
     gemm = _enable(layer)
@@ -58,7 +58,7 @@ def test_quantized_layer_runs_the_plan_and_loads_as_before():
 
 
 def test_quantized_layer_falls_back_to_its_projection():
-    layer, stored = make_fused("fp8"), fused((fp8, fp8))
+    layer, stored = make_fused(), fused((fp8, fp8))
 
     _enable(layer)
     load_and_process(layer, stored.items)
@@ -69,16 +69,15 @@ def test_quantized_layer_falls_back_to_its_projection():
 
 
 def test_unquantized_layer_gets_the_method_itself():
-    layer = make_layer("ReplicatedLinear", "fp8", COLS, 64, quant_config=None)
+    layer = make_layer("ReplicatedLinear", COLS, 64, quant_config=None)
 
     gemm = _enable(layer, 64)
 
     assert type(layer.quant_method) is gemm.GLM52LowLatencyLinearMethod
 
 
-@pytest.mark.parametrize("quantization", ["fp8", "nvfp4"])
-def test_layer_of_another_shape_gets_none(quantization: str):
-    layer = make_fused(quantization)
+def test_layer_of_another_shape_gets_none():
+    layer = make_fused()
 
     _enable(layer, ROWS + 1)
 

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.glm5_config import hf_config
 from tests.glm5_tiny import (
     TinyGlm5,
+    WeightFormat,
     make_checkpoint,
     tensor_parallel_group,
     use_cuda_like_cpu_platform,
     write_checkpoint,
 )
+from tests.models.glm5next.format_matrix import ROWS
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -53,3 +56,15 @@ def checkpoint_folder(
         return write_checkpoint(folder, spec, make_checkpoint(spec).tensors)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def config_folders(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[WeightFormat, Path]:
+    """A config.json of each format that a row of the matrix declares."""
+    folders = {}
+    for declared in {row.declared for row in ROWS.values()}:
+        folders[declared] = tmp_path_factory.mktemp(declared.value)
+        hf_config(TinyGlm5(weight_format=declared)).save_pretrained(folders[declared])
+    return folders

@@ -23,6 +23,7 @@ from tests.glm5_tiny import (
     run_tp2,
     tensors_of,
 )
+from tests.models.glm5next import projections
 
 SPECS = [
     *(
@@ -32,7 +33,10 @@ SPECS = [
     ),
     TinyGlm5(experts=Experts.BF16),
 ]
-SPEC_IDS = [f"{s.architecture}-{s.weight_format}-{s.experts}" for s in SPECS]
+
+
+def spec_id(spec: TinyGlm5) -> str:
+    return f"{spec.architecture}-{spec.weight_format}-{spec.experts}"
 
 
 class Findings(NamedTuple):
@@ -45,8 +49,18 @@ class Findings(NamedTuple):
 
 
 class Rank(NamedTuple):
+    """What a rank found.
+
+    Attributes:
+        number: Of the rank.
+        findings: Of each model.
+        projections: What is wrong with those of a model after a cold start or a reload
+            of some kind, by what was sent.
+    """
+
     number: int
     findings: dict[TinyGlm5, Findings]
+    projections: dict[TinyGlm5, dict[str, str]]
 
 
 def _examine(spec: TinyGlm5, folder: Path, rank: int) -> Findings:
@@ -68,12 +82,27 @@ def _examine(spec: TinyGlm5, folder: Path, rank: int) -> Findings:
     )
 
 
+def _examine_projections(
+    spec: TinyGlm5, folders: dict[TinyGlm5, Path], rank: int
+) -> dict[str, str]:
+    examiner = projections.Examiner(spec, folders.__getitem__, rank, tp_size=2)
+    ordered = projections.ordered_updates(spec)
+    mixed = projections.mixed_updates(spec)
+    # In one call, models start in the other test of this module.
+    cold = [update for update in ordered if update.each_alone]
+    cold += [update for update in mixed if update.in_bf16]
+    found = {f"cold {update}": examiner.cold_start(update) for update in cold}
+    found |= examiner.reloads([*ordered, *mixed])
+    return {case: wrong for case, wrong in found.items() if wrong}
+
+
 def _examine_all(folders: dict[TinyGlm5, Path]) -> Rank:
     from vllm.distributed import get_tensor_model_parallel_rank
 
     rank = get_tensor_model_parallel_rank()
     found = {spec: _examine(spec, folder, rank) for spec, folder in folders.items()}
-    return Rank(rank, found)
+    wrong = {s: _examine_projections(s, folders, rank) for s in projections.SPECS}
+    return Rank(rank, found, wrong)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +115,14 @@ def test_results_come_by_rank(ranks: list[Rank]):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("spec", SPECS, ids=SPEC_IDS)
+@pytest.mark.parametrize("spec", SPECS, ids=spec_id)
 def test_cold_start_and_reload_are_exact(ranks: list[Rank], spec: TinyGlm5, rank: int):
     assert ranks[rank].findings[spec] == Findings({}, {}, {}, {})
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("spec", projections.SPECS, ids=spec_id)
+def test_projections_in_any_order_and_any_calls_are_exact(
+    ranks: list[Rank], spec: TinyGlm5, rank: int
+):
+    assert ranks[rank].projections[spec] == {}

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Quantized GLM-5-next is reloaded tensor by tensor, in place, in either mode."""
+"""Quantized GLM-5-next is reloaded tensor by tensor, in place, in either mode.
+
+Updates of some projections, or of mixed formats, are tested in `test_projections`.
+"""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.glm5_tiny import (
     Architecture,
-    Checkpoint,
     GlmModel,
     TinyGlm5,
     WeightFormat,
@@ -22,15 +22,16 @@ from tests.glm5_tiny import (
     reload_in_mode,
     tensors_of,
 )
+from tests.models.glm5next.projections import (
+    FolderOf,
+    Named,
+    attention,
+)
 
 pytestmark = pytest.mark.usefixtures("glm5_process")
 
-FolderOf = Callable[[TinyGlm5], Path]
-Named = tuple[str, torch.Tensor]
-
 FORMATS = [WeightFormat.FP8, WeightFormat.QUARK, WeightFormat.NVFP4_W4A4]
 MODELS = list(Architecture)
-PROJECTIONS = ("kv_a_proj_with_mqa", "o_proj", "q_a_proj", "q_b_proj")
 SEED = 20
 
 every_mode = pytest.mark.parametrize("mode", ["direct", "layerwise"])
@@ -70,11 +71,6 @@ def _cold(spec: TinyGlm5, folder: Path) -> GlmModel:
 
 def _addresses(model: GlmModel) -> dict[str, int]:
     return {name: t.data_ptr() for name, t in tensors_of(model.module).items()}
-
-
-def _projection(spec: TinyGlm5, name: str) -> str:
-    layer = 2 if spec.architecture is Architecture.MTP else 1
-    return f"{spec.text_prefix}layers.{layer}.self_attn.{name}"
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -127,48 +123,6 @@ def test_bf16_update_loads_into_the_same_layers(
     assert _addresses(model) == before
 
 
-@pytest.mark.parametrize("in_bf16", PROJECTIONS)
-@every_mode
-@every_format
-def test_update_with_one_projection_in_bf16_is_exact(
-    weight_format: WeightFormat, mode: str, in_bf16: str, checkpoint_folder: FolderOf
-):
-    spec = TinyGlm5(weight_format=weight_format)
-    model = _cold(spec, checkpoint_folder(spec))
-    checkpoint = make_checkpoint(spec, seed=1)
-    prefix = f"{_projection(spec, in_bf16)}."
-    plain = checkpoint.expected[f"{prefix}weight"]
-    mixed = [named for named in checkpoint.weights if not named[0].startswith(prefix)]
-
-    reload_in_mode(model, [[(f"{prefix}weight", plain), *mixed]], mode)
-
-    assert differences(model.module, expected_parameters(spec, checkpoint)) == {}
-
-
-@pytest.mark.parametrize("left_out", PROJECTIONS)
-@every_mode
-@every_format
-@pytest.mark.parametrize("architecture", [Architecture.CAUSAL, Architecture.MTP])
-def test_projection_left_out_of_an_update_is_kept(
-    architecture: Architecture,
-    weight_format: WeightFormat,
-    mode: str,
-    left_out: str,
-    checkpoint_folder: FolderOf,
-):
-    spec = TinyGlm5(architecture, weight_format)
-    model = _cold(spec, checkpoint_folder(spec))
-    first, second = make_checkpoint(spec, seed=0), make_checkpoint(spec, seed=1)
-    prefix = f"{_projection(spec, left_out)}."
-    update = [named for named in second.weights if not named[0].startswith(prefix)]
-
-    reload_in_mode(model, [update], mode)
-
-    kept = {f"{prefix}weight": first.expected[f"{prefix}weight"]}
-    mixed = Checkpoint(second.tensors, second.expected | kept)
-    assert differences(model.module, expected_parameters(spec, mixed)) == {}
-
-
 @every_mode
 @every_format
 def test_update_with_a_weight_and_no_scale_is_refused(
@@ -176,7 +130,7 @@ def test_update_with_a_weight_and_no_scale_is_refused(
 ):
     spec = TinyGlm5(weight_format=weight_format)
     model = _cold(spec, checkpoint_folder(spec))
-    scale = f"{_projection(spec, 'q_b_proj')}.weight_scale"
+    scale = f"{attention(spec)}q_b_proj.weight_scale"
     update = [
         named
         for named in make_checkpoint(spec, seed=1).weights

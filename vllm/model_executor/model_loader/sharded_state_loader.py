@@ -3,7 +3,7 @@
 
 from series import before, replacing
 
-from vllm.model_executor.layers.quantization.row_dequant import view_model_for_running
+from vllm.model_executor.layers.quantization.row_dequant import expect_runtime_weights
 from vllm.model_executor.utils import runtime_state
 
 
@@ -11,7 +11,7 @@ class ShardedStateLoader:
     def load_weights(self, model, model_config):
         with before("if not filepaths: $$$"):
             # What was saved are the weights after processing.
-            view_model_for_running(model)
+            expect_runtime_weights(model)
         with replacing("model.state_dict()"):
             runtime_state(model)
 

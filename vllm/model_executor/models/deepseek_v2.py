@@ -3,7 +3,6 @@
 from series import removed, replacing
 
 from vllm.model_executor.layers.quantization.checkpoint_dequant import dequant_config
-from vllm.model_executor.layers.quantization.utils.packed_rows import runtime_weight
 from vllm.model_executor.layers.quantization.utils.row_dequant_loader import (
     RowDequantLoader,
 )
@@ -33,16 +32,6 @@ class Indexer:
             pass
         with replacing("None", inside="self.wk_weights_proj = $CALL($$$)"):
             dequant_config(quant_config, INDEXER_SHARDS)
-
-
-class DeepSeekV2FusedQkvAProjLinear:
-    def __init__(self, input_size, output_size, quant_config=None, prefix=""):
-        with replacing("self.weight.dtype"):
-            runtime_weight(self).dtype
-        with replacing("self.weight.shape[0]"):
-            runtime_weight(self).shape[0]
-        with replacing("self.weight.shape[1]"):
-            runtime_weight(self).shape[1]
 
 
 class DeepseekV2Model:

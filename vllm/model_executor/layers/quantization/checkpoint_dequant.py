@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Which of the in-place methods a layer gets, by what its checkpoint declares.
+"""Gives linear layers that run unquantized the method that unpacks their checkpoint.
 
-The method decides how wide the packed tensors are that the layer takes: four bits or
-eight. All else is decided tensor by tensor, by `parameter_for` of the method.
-Unquantized tensors load into either, so it does not matter whether a checkpoint
-declares the layers that it leaves unquantized.
+Of what a checkpoint declares, the size of the blocks of block-FP8 matters. All else
+about the format of a tensor is decided tensor by tensor, by `parameter_for` of the
+method.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,21 +24,61 @@ from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tenso
 from vllm.model_executor.layers.quantization.compressed_tensors.utils import (
     should_ignore_layer,
 )
-from vllm.model_executor.layers.quantization.fp8_dequant import Fp8DequantConfig
 from vllm.model_executor.layers.quantization.modelopt import (
     ModelOptMixedPrecisionConfig,
     ModelOptMxFp8Config,
-    ModelOptNvFp4Config,
 )
-from vllm.model_executor.layers.quantization.nvfp4_dequant import Nvfp4DequantConfig
 from vllm.model_executor.layers.quantization.quark.quark import QuarkConfig
-from vllm.model_executor.layers.quantization.row_dequant import RowDequantConfig
+from vllm.model_executor.layers.quantization.row_dequant import RowDequantLinearMethod
+from vllm.model_executor.layers.quantization.utils.packed_rows import RUNTIME_DTYPES
 
 _MXFP8_BLOCK = (1, 32)
 
 
+class RowDequantConfig(QuantizationConfig):
+    """For linear layers that a checkpoint may quantize and that run in bfloat16.
+
+    It is not a quantization that a user can ask for. A model makes one for the layers
+    that it runs unquantized, and passes it to them in place of the checkpoint's config.
+    """
+
+    def __init__(self, weight_block_size: tuple[int, int] = (128, 128)) -> None:
+        """Makes a config.
+
+        Args:
+            weight_block_size: Rows and columns that share a scale of block-FP8.
+        """
+        super().__init__()
+        self.weight_block_size = weight_block_size
+
+    def get_name(self) -> QuantizationMethods:
+        return cast(QuantizationMethods, "row_dequant")
+
+    def get_supported_act_dtypes(self) -> list[torch.dtype]:
+        return list(RUNTIME_DTYPES)
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        return 0
+
+    @staticmethod
+    def get_config_filenames() -> list[str]:
+        return []
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "RowDequantConfig":
+        return cls()
+
+    def get_quant_method(
+        self, layer: torch.nn.Module, prefix: str
+    ) -> QuantizeMethodBase | None:
+        if not isinstance(layer, LinearBase):
+            return None
+        return RowDequantLinearMethod(self.weight_block_size)
+
+
 class CheckpointDequantConfig(RowDequantConfig):
-    """Gives each layer the method for what its checkpoint declares it to be."""
+    """Gives each layer the blocks that its checkpoint declares for it."""
 
     def __init__(
         self, checkpoint: QuantizationConfig, shards: Mapping[str, Sequence[str]]
@@ -66,7 +105,10 @@ class CheckpointDequantConfig(RowDequantConfig):
         parent, dot, own = prefix.rpartition(".")
         first = self.shards.get(own, (own,))[0]
         names = _spellings(f"{parent}{dot}{first}")
-        return _declared(self.checkpoint, layer, names).get_quant_method(layer, prefix)
+        block = _block_size(self.checkpoint, layer, names)
+        if not block:
+            return RowDequantLinearMethod()
+        return RowDequantLinearMethod((block[0], block[1]))
 
 
 def dequant_config(
@@ -99,41 +141,30 @@ def _spellings(name: str) -> list[str]:
     return [name, f"model.language_model.{inner}", f"language_model.model.{inner}"]
 
 
-def _declared(
+def _block_size(
     checkpoint: QuantizationConfig, layer: torch.nn.Module, names: Iterable[str]
-) -> RowDequantConfig:
-    """The config for the format that the checkpoint declares for a layer.
-
-    A layer that a quantizer left alone may be in the FP8 of the original checkpoint.
-    """
-    if isinstance(checkpoint, ModelOptNvFp4Config):
-        left_alone = any(checkpoint.is_layer_excluded(name) for name in names)
-        return Fp8DequantConfig() if left_alone else Nvfp4DequantConfig()
+) -> Sequence[int] | None:
+    """Rows and columns of a block, or None if nothing is said of them."""
     if isinstance(checkpoint, ModelOptMixedPrecisionConfig):
         algorithms = (checkpoint._resolve_quant_algo(name) for name in names)
-        algorithm = next(filter(None, algorithms), "")
-        return _config("FP4" in algorithm, _MXFP8_BLOCK if "MX" in algorithm else None)
+        return _MXFP8_BLOCK if next(filter(None, algorithms), "") == "MXFP8" else None
     if isinstance(checkpoint, ModelOptMxFp8Config):
-        return _config(False, _MXFP8_BLOCK)
+        return _MXFP8_BLOCK
     if isinstance(checkpoint, CompressedTensorsConfig):
         weights = _compressed_tensors_weights(checkpoint, layer, names)
-        return _config(weights.get("num_bits") == 4, _block(weights, "block_structure"))
+        return _of_eight_bits(weights, "block_structure")
     if isinstance(checkpoint, QuarkConfig):
         weights = _quark_weights(checkpoint, names)
-        return _config(weights.get("dtype") == "fp4", _block(weights, "block_size"))
-    return _config(False, getattr(checkpoint, "weight_block_size", None))
+        return _of_eight_bits(weights, "block_size")
+    return getattr(checkpoint, "weight_block_size", None)
 
 
-def _block(weights: Mapping[str, Any], key: str) -> Sequence[int] | None:
-    """Rows and columns of a block, or of a group within a row."""
+def _of_eight_bits(weights: Mapping[str, Any], block: str) -> Sequence[int] | None:
+    """The block that is declared under a name, or a group within a row."""
+    if weights.get("num_bits") == 4 or weights.get("dtype") == "fp4":
+        return None
     group = weights.get("group_size") or 0
-    return weights.get(key) or ((1, group) if group > 0 else None)
-
-
-def _config(four_bit: bool, block: Sequence[int] | None) -> RowDequantConfig:
-    if four_bit:
-        return Nvfp4DequantConfig()
-    return Fp8DequantConfig((block[0], block[1])) if block else Fp8DequantConfig()
+    return weights.get(block) or ((1, group) if group > 0 else None)
 
 
 def _compressed_tensors_weights(

@@ -12,26 +12,10 @@ __all__ = ["InPlaceLoading", "in_place_method"]
 class InPlaceLoading(ABC):
     """A quantization method that knows what each part of its weights holds.
 
-    What loaders write and what kernels read are views of one storage, and the method
-    switches between them. A reload of either mode writes to it as tensors arrive, and
-    leaves the judgement of what is missing to the method.
+    Loaders write to the storage that kernels read, before processing and after it. A
+    reload of either mode has them write there as tensors arrive, and leaves the
+    judgement of what is missing to the method.
     """
-
-    @abstractmethod
-    def view_for_loading(self, layer: torch.nn.Module) -> None:
-        """Puts the layer into model format. No byte changes.
-
-        Args:
-            layer: The layer, created or processed.
-        """
-
-    @abstractmethod
-    def view_for_running(self, layer: torch.nn.Module) -> None:
-        """Undoes `view_for_loading`. No byte changes.
-
-        Args:
-            layer: The layer. What it holds counts as weights that can run.
-        """
 
     @abstractmethod
     def check_loaded(self, layer: torch.nn.Module) -> None:

@@ -16,27 +16,18 @@ A byte holds two E2M1 codes, the even column in the low four bits. See `row_dequ
 how they load.
 """
 
-from collections.abc import Callable, Collection
-from typing import Any, cast
+from collections.abc import Collection
+from typing import Any, ClassVar
 
 import torch
 
-from vllm.model_executor.layers.linear import (
-    register_weight_loader_v2_supported_method,
-)
-from vllm.model_executor.layers.quantization import QuantizationMethods
-from vllm.model_executor.layers.quantization.row_dequant import (
-    RowDequantConfig,
-    RowDequantLinearMethod,
-)
 from vllm.model_executor.layers.quantization.utils import row_dequant_tables
 from vllm.model_executor.layers.quantization.utils.dequant_scales import (
     GroupScale,
     ScaleLoading,
     ShardScale,
-    UnusedScale,
 )
-from vllm.model_executor.layers.quantization.utils.packed_rows import LoadRecord, Run
+from vllm.model_executor.layers.quantization.utils.packed_rows import LoadRecord
 from vllm.model_executor.layers.quantization.utils.row_dequant_kernels import (
     can_use_triton,
     unpack_fp4_rows,
@@ -80,7 +71,7 @@ def dequantize_nvfp4(
         )
     weight = torch.empty(rows, 2 * half, dtype=dtype, device=packed.device)
     weight.view(torch.uint8)[:, :half].copy_(packed)
-    unpack_fp4_run(weight, scale, scale_2)
+    unpack_fp4(weight, scale, scale_2)
     return weight
 
 
@@ -95,7 +86,7 @@ def _group_size(scale: torch.Tensor) -> int:
     )
 
 
-def unpack_fp4_run(
+def unpack_fp4(
     rows: torch.Tensor, scale: torch.Tensor, scale_2: torch.Tensor | None
 ) -> None:
     """Unpacks rows of E2M1 weights in place, on any device.
@@ -112,95 +103,36 @@ def unpack_fp4_run(
         row_dequant_tables.unpack_fp4_rows(rows, scale, scale_2)
 
 
-class Nvfp4DequantConfig(RowDequantConfig):
-    """For layers that a checkpoint may store in four bits and that run in bfloat16."""
+class Fp4Format:
+    """How NVFP4 and MXFP4 weights are scaled, and unpacked."""
 
-    def get_name(self) -> QuantizationMethods:
-        return cast(QuantizationMethods, "nvfp4_dequant")
-
-
-@register_weight_loader_v2_supported_method
-class Nvfp4DequantLinearMethod(RowDequantLinearMethod):
-    """Loads NVFP4, MXFP4 or unquantized weights, and runs the layer unquantized."""
-
-    packed_dtype = torch.uint8
-    values_per_byte = 2
-    scale_names = (
-        "weight_scale",
-        "weight_scale_2",
-        "weight_global_scale",
-        "input_scale",
-    )
-    dummy_scales = ("weight_scale", "weight_scale_2")
-
-    @classmethod
-    def parameter_for(cls, name: str, loaded_weight: torch.Tensor) -> str:
-        """Names the parameter into which a checkpoint tensor is loaded.
-
-        Args:
-            name: What the checkpoint calls the tensor, after the layer's name.
-            loaded_weight: The tensor.
-
-        Returns:
-            Name of a parameter of the layer.
-
-        Raises:
-            ValueError: No parameter takes such a tensor.
-        """
-        aliases = {"weight_packed": "weight", "input_global_scale": "input_scale"}
-        target = aliases.get(name, name)
-        if target in ("weight", *cls.scale_names):
-            return target
-        raise ValueError(
-            f"found a checkpoint tensor {name!r} of dtype {loaded_weight.dtype} and "
-            f"shape {tuple(loaded_weight.shape)}; expected one of "
-            f"{('weight', *cls.scale_names, *aliases)} of a four-bit layer"
-        )
-
-    def create_scales(
-        self,
-        layer: Any,
-        record: LoadRecord,
-        weight_loader: Callable,
-        ranks: tuple[int, int],
-    ) -> list[ScaleLoading]:
-        if record.cols % 16:
-            raise ValueError(
-                f"{record.prefix}.weight: found {record.cols} columns on this rank; "
-                "expected a multiple of 16, which share a scale of NVFP4: choose "
-                "another tensor-parallel size"
-            )
-        global_scale = ShardScale.make(record, "weight_global_scale", weight_loader)
-        # Layerwise reload must not wait for it where weight_scale_2 comes instead.
-        global_scale.weight_loader_numel = 0
-        return [
-            GroupScale.make(record, "weight_scale", weight_loader),
-            ShardScale.make(record, "weight_scale_2", weight_loader),
-            global_scale,
-            UnusedScale.make(record, "input_scale", weight_loader),
-        ]
+    scales: ClassVar[dict[str, type[ScaleLoading]]] = {
+        "weight_scale": GroupScale,
+        "weight_scale_2": ShardScale,
+        "weight_global_scale": ShardScale,
+    }
 
     def scale_sets(self, record: LoadRecord, shard: int) -> Collection[frozenset[str]]:
-        arrival = record.scales.get(("weight_scale", shard))
-        if arrival is not None and arrival.dtype == torch.float8_e8m0fnu:
+        if _is_mxfp4(record, shard):
             return [frozenset(["weight_scale"])]
         return [
             frozenset(["weight_scale", "weight_scale_2"]),
             frozenset(["weight_scale", "weight_global_scale"]),
         ]
 
-    def unpack(self, layer: Any, rows: torch.Tensor, run: Run) -> None:
-        scales = layer.weight.record.scales
-        rows = rows[run.start : run.stop]
-        scale = layer.weight_scale.data[run.start : run.stop]
+    def unpack(self, layer: Any, rows: torch.Tensor, shard: int) -> None:
+        record = layer.weight.record
+        scale = layer.weight_scale.slot(shard)
         scale_2: torch.Tensor | None = None
-        if scales["weight_scale", run.shard].dtype == torch.float8_e8m0fnu:
+        if _is_mxfp4(record, shard):
             scale = scale.view(torch.float8_e8m0fnu)[:, : rows.shape[1] // 32]
-        elif ("weight_global_scale", run.shard) in scales:
-            scale_2 = layer.weight_global_scale.slot(run.shard).reciprocal()
+        elif ("weight_global_scale", shard) in record.scales:
+            scale_2 = layer.weight_global_scale.slot(shard).reciprocal()
         else:
-            scale_2 = layer.weight_scale_2.slot(run.shard)
-        unpack_fp4_run(rows, scale, scale_2)
+            scale_2 = layer.weight_scale_2.slot(shard)
+        unpack_fp4(rows, scale, scale_2)
 
 
-Nvfp4DequantConfig.method = Nvfp4DequantLinearMethod
+def _is_mxfp4(record: LoadRecord, shard: int) -> bool:
+    arrival = record.scales.get(("weight_scale", shard))
+    return arrival is not None and arrival.dtype == torch.float8_e8m0fnu

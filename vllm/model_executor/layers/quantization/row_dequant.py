@@ -2,28 +2,26 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Linear layers that run unquantized, whatever a checkpoint stores.
 
-What the tensors of a checkpoint have in common is here: each is a parameter under its
-checkpoint name, and loads alone, in any order and any number of calls. Post-load
-processing unpacks, in place, the rows that hold packed bytes. The formats are in
-`fp8_dequant` and `nvfp4_dequant`.
+A layer takes unquantized, FP8 and four-bit tensors, each shard in its own format: that
+is decided tensor by tensor. Each loads alone, in any order and any number of calls, and
+post-load processing unpacks the rows that hold packed bytes, in place. The formats are
+in `fp8_dequant` and `nvfp4_dequant`.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection
-from typing import Any, ClassVar
+from collections.abc import Collection
+from typing import Any, ClassVar, Protocol
 
 import torch
 
 from vllm.model_executor.layers.linear import (
-    LinearBase,
+    QKVParallelLinear,
     ReplicatedLinear,
     UnquantizedLinearMethod,
+    register_weight_loader_v2_supported_method,
 )
-from vllm.model_executor.layers.quantization.base_config import (
-    QuantizationConfig,
-    QuantizeMethodBase,
-)
+from vllm.model_executor.layers.quantization.fp8_dequant import Fp8Format
 from vllm.model_executor.layers.quantization.in_place_loading import InPlaceLoading
+from vllm.model_executor.layers.quantization.nvfp4_dequant import Fp4Format
 from vllm.model_executor.layers.quantization.utils.dequant_scales import (
     ScaleLoading,
     UnusedScale,
@@ -32,9 +30,8 @@ from vllm.model_executor.layers.quantization.utils.packed_rows import (
     RUNTIME_DTYPES,
     LoadRecord,
     PackedRowsParameter,
-    RowState,
-    Run,
     load_replicated,
+    refuse_other_rows,
 )
 from vllm.model_executor.utils import (
     is_weights_pre_processed,
@@ -42,45 +39,39 @@ from vllm.model_executor.utils import (
     set_weight_attrs,
 )
 from vllm.platforms import current_platform
+from vllm.utils.math_utils import cdiv
+
+_ALIASES = {"weight_packed": "weight", "input_global_scale": "input_scale"}
 
 
-class RowDequantConfig(QuantizationConfig):
-    """Gives linear layers one of the methods of this family.
+class PackedFormat(Protocol):
+    """How packed weights of one dtype are scaled, and unpacked."""
 
-    It is not a quantization that a user can ask for. A model makes one for the layers
-    that it runs unquantized, and passes it to them in place of the checkpoint's config.
-    """
+    scales: ClassVar[dict[str, type[ScaleLoading]]]
+    """Their parameters, by name."""
 
-    method: ClassVar[type["RowDequantLinearMethod"]]
+    def scale_sets(self, record: LoadRecord, shard: int) -> Collection[frozenset[str]]:
+        """The sets of scales any one of which completes a packed shard."""
 
-    def get_supported_act_dtypes(self) -> list[torch.dtype]:
-        return list(RUNTIME_DTYPES)
+    def unpack(self, layer: Any, rows: torch.Tensor, shard: int) -> None:
+        """Unpacks a shard in place.
 
-    @classmethod
-    def get_min_capability(cls) -> int:
-        return 0
-
-    @staticmethod
-    def get_config_filenames() -> list[str]:
-        return []
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "RowDequantConfig":
-        return cls()
-
-    def get_quant_method(
-        self, layer: torch.nn.Module, prefix: str
-    ) -> QuantizeMethodBase | None:
-        return self.method(self) if isinstance(layer, LinearBase) else None
+        Args:
+            layer: The layer.
+            rows: The shard's rows of the runtime weight, [rows, cols], with the packed
+                row at the start of each.
+            shard: Index of the shard.
+        """
 
 
+@register_weight_loader_v2_supported_method
 class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
     """Loads packed or unpacked weights, and runs the layer unquantized.
 
-    The parameter `weight` is one object throughout, at one address: packed until
-    processing (see `packed_rows` for the layout), the runtime weight after it. The
-    scales are retired then, and filled with NaN: they belonged to bytes that are gone.
-    They stay registered, and load again.
+    The parameter `weight` is the runtime weight throughout, at one address; see
+    `packed_rows` for where packed bytes are in it. The scales are retired by
+    processing, and filled with NaN: they belonged to bytes that are gone. They stay
+    registered, and load again. They take a byte for 16 weights.
 
     The runtime weight always has the layout of its rows. Layouts that
     `UnquantizedLinearMethod` may choose on the CPU, XPU and ROCm would move it.
@@ -91,27 +82,35 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
 
     supports_pre_processed_weights = True
 
-    packed_dtype: ClassVar[torch.dtype]
-    values_per_byte: ClassVar[int]
-    scale_names: ClassVar[tuple[str, ...]]
-    dummy_scales: ClassVar[tuple[str, ...]]
-    """Scales that belong to a weight whose bytes came from no loader."""
+    formats: ClassVar[dict[torch.dtype, PackedFormat]] = {
+        torch.float8_e4m3fn: Fp8Format(),
+        torch.uint8: Fp4Format(),
+    }
+    scales: ClassVar[dict[str, type[ScaleLoading]]] = {
+        **Fp8Format.scales,
+        **Fp4Format.scales,
+        "input_scale": UnusedScale,
+    }
 
-    def __init__(self, config: RowDequantConfig) -> None:
+    def __init__(self, weight_block_size: tuple[int, int] = (128, 128)) -> None:
         super().__init__()
-        self.config = config
+        self.weight_block_size = weight_block_size
         self.runner: UnquantizedLinearMethod | None = None
 
-    @classmethod
-    @abstractmethod
-    def parameter_for(cls, name: str, loaded_weight: torch.Tensor) -> str:
+    def parameter_for(
+        self, layer: Any, name: str, loaded_weight: torch.Tensor, shard: int = 0
+    ) -> str:
         """Names the parameter into which a checkpoint tensor is loaded.
 
-        The one place where names and dtypes of checkpoints are told apart.
+        The one place where names and dtypes of checkpoints are told apart. It matters
+        for `weight_scale`, which most formats have: scales of groups, of NVFP4, are in
+        E4M3, and of MXFP4 in E8M0, for each row, or its bytes; all others are of FP8.
 
         Args:
+            layer: The layer.
             name: What the checkpoint calls the tensor, after the layer's name.
             loaded_weight: The tensor.
+            shard: Index of the shard that it is for.
 
         Returns:
             Name of a parameter of the layer.
@@ -119,40 +118,16 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
         Raises:
             ValueError: No parameter takes such a tensor.
         """
-
-    @abstractmethod
-    def create_scales(
-        self,
-        layer: Any,
-        record: LoadRecord,
-        weight_loader: Callable,
-        ranks: tuple[int, int],
-    ) -> list[ScaleLoading]:
-        """Makes the scales of a layer.
-
-        Args:
-            layer: The layer.
-            record: Its record.
-            weight_loader: Of its parameters.
-            ranks: Number of slices of the weight, by rows and by columns.
-
-        Raises:
-            ValueError: The format cannot be cut as the layer is.
-        """
-
-    @abstractmethod
-    def scale_sets(self, record: LoadRecord, shard: int) -> Collection[frozenset[str]]:
-        """The sets of scales any one of which completes a packed shard."""
-
-    @abstractmethod
-    def unpack(self, layer: Any, rows: torch.Tensor, run: Run) -> None:
-        """Unpacks a run of rows in place.
-
-        Args:
-            layer: The layer.
-            rows: The whole runtime weight, [rows, cols].
-            run: Which of its rows.
-        """
+        if name == "weight_scale":
+            return _scale_for(layer.weight.record, loaded_weight, shard)
+        target = _ALIASES.get(name, name)
+        if target == "weight" or target in self.scales:
+            return target
+        raise ValueError(
+            f"found a checkpoint tensor {name!r} of dtype {loaded_weight.dtype} and "
+            f"shape {tuple(loaded_weight.shape)}; expected one of "
+            f"{('weight', *self.scales, *_ALIASES)}"
+        )
 
     def create_weights(
         self,
@@ -164,7 +139,7 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
         params_dtype: torch.dtype,
         **extra_weight_attrs,
     ) -> None:
-        """Creates the weight and its scales, in checkpoint format.
+        """Creates the weight, and the scales of all formats.
 
         Args:
             layer: The layer.
@@ -176,8 +151,7 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
             **extra_weight_attrs: `weight_loader`, and further attributes.
 
         Raises:
-            ValueError: The layer cannot be run unquantized, or the format cannot be
-                cut as the layer is.
+            ValueError: The layer cannot be run unquantized.
         """
         prefix = getattr(layer, "prefix", "") or type(layer).__name__
         if params_dtype not in RUNTIME_DTYPES:
@@ -185,51 +159,28 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
                 f"{prefix}.weight: found dtype {params_dtype}; expected one of "
                 f"{RUNTIME_DTYPES}: choose one as the model's dtype"
             )
-        loader = extra_weight_attrs.pop("weight_loader")
-        if isinstance(layer, ReplicatedLinear):
-            loader = load_replicated
-        cols = input_size_per_partition
-        record = LoadRecord(prefix, tuple(output_partition_sizes), cols)
-        ranks = (output_size // sum(output_partition_sizes), input_size // cols)
-        scales = self.create_scales(layer, record, loader, ranks)
+        rows, cols = sum(output_partition_sizes), input_size_per_partition
+        record = LoadRecord(
+            prefix,
+            tuple(output_partition_sizes),
+            cols,
+            ranks=(output_size // rows, input_size // cols),
+            block=self.weight_block_size,
+        )
+        # For the loader of merged layers, which reckons in blocks.
+        layer.weight_block_size = list(self.weight_block_size)
+        loader = _loader_for(layer, record, extra_weight_attrs.pop("weight_loader"))
         weight = PackedRowsParameter(
             record=record,
-            packed_dtype=self.packed_dtype,
-            values_per_byte=self.values_per_byte,
-            data=torch.empty(sum(output_partition_sizes), cols, dtype=params_dtype),
+            data=torch.empty(rows, cols, dtype=params_dtype),
             input_dim=1,
             output_dim=0,
             weight_loader=loader,
         )
-        for name, param in (("weight", weight), *((s.scale_name, s) for s in scales)):
+        scales = {name: s.make(record, name, loader) for name, s in self.scales.items()}
+        for name, param in {"weight": weight, **scales}.items():
             layer.register_parameter(name, param)
             set_weight_attrs(param, extra_weight_attrs)
-        self.view_for_loading(layer)
-
-    def view_for_loading(self, layer: Any) -> None:
-        """Puts the layer into checkpoint format, over the storage that it has.
-
-        No byte changes, and the record stays: rows that are not loaded afterwards keep
-        the runtime values that they hold.
-
-        Args:
-            layer: The layer, created or processed.
-        """
-        if isinstance(layer.weight, PackedRowsParameter):
-            layer.weight.show_packed()
-
-    def view_for_running(self, layer: Any) -> None:
-        """Undoes `view_for_loading`, for loaders of runtime weights.
-
-        All rows count as runtime rows from now on.
-
-        Args:
-            layer: The layer.
-        """
-        weight = layer.weight
-        if isinstance(weight, PackedRowsParameter) and not weight.is_meta:
-            weight.show_runtime()
-            weight.record.finish()
 
     def check_loaded(self, layer: Any) -> None:
         """Checks that the layer can be processed.
@@ -238,51 +189,42 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
             layer: The layer.
 
         Raises:
-            ValueError: A row holds nothing, packed rows lack a scale, or a scale came
-                for rows that are not packed.
+            ValueError: A shard holds nothing, a packed one lacks a scale, or a scale
+                came for one that is not packed.
         """
         if isinstance(layer.weight, PackedRowsParameter):
             self._check(layer, layer.weight.record)
 
     def forget_loaded(self, layer: Any) -> None:
-        """Records that no row holds anything, and that no scale came.
+        """Records that no shard holds anything, and that no scale came.
 
         Args:
             layer: The layer.
         """
         if isinstance(layer.weight, PackedRowsParameter):
-            record = layer.weight.record
-            record.mark(slice(None), RowState.EMPTY)
-            record.scales.clear()
+            layer.weight.record.hold(None)
 
     def process_weights_after_loading(self, layer: Any) -> None:
-        """Unpacks the rows that hold packed bytes, in place.
+        """Unpacks the shards that hold packed bytes, in place.
 
-        Rows that hold runtime values are left as they are, so that a second call
+        Shards that hold runtime values are left as they are, so that a second call
         changes nothing.
 
         Args:
             layer: The layer.
 
         Raises:
-            ValueError: A row holds nothing, packed rows lack a scale, or a scale came
-                for rows that are not packed. Nothing was changed.
+            ValueError: A shard holds nothing, a packed one lacks a scale, or a scale
+                came for one that is not packed. Nothing was changed.
         """
         if current_platform.is_cpu():
             layer.cpu_linear = torch.nn.functional.linear
         weight = layer.weight
-        if is_weights_pre_processed():
-            self.view_for_running(layer)
-        elif isinstance(weight, PackedRowsParameter):
-            # First: where a layerwise reload made the parameters anew, it left rows
-            # that count as empty, and scales that are not NaN.
-            self._adopt_dummy_weights(layer, weight.record)
-            rows = weight.runtime_rows()
-            self._check(layer, weight.record)
-            for run in weight.record.runs(RowState.PACKED):
-                self.unpack(layer, rows, run)
-            self.view_for_running(layer)
-        for name in self.scale_names:
+        if isinstance(weight, PackedRowsParameter):
+            if not is_weights_pre_processed() and not self._is_dummy(layer):
+                self._unpack(layer, weight)
+            weight.record.hold(weight.dtype)
+        for name in self.scales:
             scale = getattr(layer, name, None)
             if isinstance(scale, ScaleLoading):
                 scale.clear()
@@ -295,52 +237,82 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
             return self.runner.apply(layer, x, bias)
         return super().apply(layer, x, bias)
 
-    def _adopt_dummy_weights(self, layer: Any, record: LoadRecord) -> None:
-        """Records what `load_format=dummy` has written past the loaders."""
-        scales = [getattr(layer, name) for name in self.dummy_scales]
-        untouched = not any(record.states) and not record.scales
-        if untouched and all(scale.is_set() for scale in scales):
-            record.mark(slice(None), RowState.PACKED)
-            for scale in scales:
-                scale.adopt()
+    def _is_dummy(self, layer: Any) -> bool:
+        """Whether `load_format=dummy` has filled the layer, past the loaders."""
+        record = layer.weight.record
+        untouched = not any(record.held) and not record.scales
+        return untouched and all(getattr(layer, name).is_set() for name in self.scales)
+
+    def _unpack(self, layer: Any, weight: PackedRowsParameter) -> None:
+        record = weight.record
+        self._check(layer, record)
+        for shard, dtype in enumerate(record.held):
+            if dtype is not None and dtype in self.formats:
+                rows = weight.data[record.rows(shard)]
+                self.formats[dtype].unpack(layer, rows, shard)
 
     def _check(self, layer: Any, record: LoadRecord) -> None:
-        for shard in range(len(record.shard_rows)):
+        for shard, dtype in enumerate(record.held):
             weight = f"{record.prefix}.weight, shard {shard}"
-            if record.holds(shard, RowState.EMPTY):
-                raise ValueError(
-                    f"{weight}: found rows that hold nothing; expected the "
-                    "checkpoint's tensor: it was not loaded, a layerwise reload left "
-                    "it out, or it was moved to another device before it was processed"
-                )
             came = frozenset(
                 name
                 for name, of_shard in record.scales
-                if of_shard == shard
-                and not isinstance(getattr(layer, name), UnusedScale)
+                if of_shard == shard and self.scales[name] is not UnusedScale
             )
-            if record.holds(shard, RowState.PACKED):
-                self._check_scales(record, shard, came)
+            if dtype is None:
+                raise ValueError(
+                    f"{weight}: found rows that hold nothing; expected the "
+                    "checkpoint's tensor: it was not loaded, or a reload left it out"
+                )
+            if dtype in self.formats:
+                sets = self.formats[dtype].scale_sets(record, shard)
+                _check_scales(f"{weight}: found a {dtype} weight", came, sets)
             elif came:
                 raise ValueError(
-                    f"{weight}: found no {self.packed_dtype} weight for its "
-                    f"{_names(came)}, which was loaded; expected both or none: send "
-                    "the weight in the same reload, or leave its scale out"
+                    f"{weight}: found no packed weight for its {_names(came)}, which "
+                    "was loaded; expected both or none: send the weight in the same "
+                    "reload, or leave its scale out"
                 )
 
-    def _check_scales(self, record: LoadRecord, shard: int, came: frozenset) -> None:
-        sets = self.scale_sets(record, shard)
-        if came not in sets:
-            wanted = ", or ".join(_names(names) for names in sets)
-            raise ValueError(
-                f"{record.prefix}.weight, shard {shard}: found a {self.packed_dtype} "
-                f"weight with {_names(came)}; expected it with {wanted}: send the "
-                "weight and all of its scales in the same reload"
-            )
+
+def _check_scales(
+    found: str, came: frozenset[str], sets: Collection[frozenset[str]]
+) -> None:
+    if came not in sets:
+        wanted = ", or ".join(_names(names) for names in sets)
+        raise ValueError(
+            f"{found} with {_names(came)}; expected it with {wanted}: send the weight "
+            "and all of its scales in the same reload"
+        )
 
 
 def _names(names: Collection[str]) -> str:
     return " and ".join(sorted(names)) or "no scale"
+
+
+def _scale_for(record: LoadRecord, scale: torch.Tensor, shard: int) -> str:
+    """Names the parameter for a tensor that a checkpoint calls weight_scale."""
+    rows = record.shard_rows[shard] * record.ranks[0]
+    blocks = cdiv(rows, record.block[0])
+    # Block scales may be in E8M0, too, but have fewer rows than the weight.
+    by_row = scale.dtype == torch.float8_e8m0fnu and scale.ndim == 2
+    if by_row and scale.shape[1] > 1 and scale.shape[0] > blocks:
+        return "weight_scale"
+    of_blocks = scale.ndim == 4 or (scale.ndim == 2 and scale.shape[1] > 1)
+    bytes_of_groups = scale.dtype == torch.uint8 and of_blocks and record.block[0] > 1
+    if scale.dtype == torch.float8_e4m3fn or bytes_of_groups:
+        return "weight_scale"
+    return "weight_scale_inv" if of_blocks else "weight_channel_scale"
+
+
+def _loader_for(layer: Any, record: LoadRecord, loader: Any) -> Any:
+    """The weight loader of a layer's parameters."""
+    if isinstance(layer, ReplicatedLinear):
+        return load_replicated
+    if len(record.shard_rows) == 1:
+        return loader
+    qkv = isinstance(layer, QKVParallelLinear)
+    return refuse_other_rows(loader, layer.num_kv_head_replicas if qkv else 1)
 
 
 def runs_unquantized(layer: Any) -> bool:
@@ -370,8 +342,8 @@ def run_with(layer: Any, method: UnquantizedLinearMethod) -> None:
         layer.quant_method = method
 
 
-def view_model_for_running(model: torch.nn.Module) -> None:
-    """Makes the weights of a new model the runtime weights that they will be.
+def expect_runtime_weights(model: torch.nn.Module) -> None:
+    """Has a new model take the weights that kernels read, and no scales.
 
     For loaders that fill the parameters with saved runtime weights, without their
     weight loaders. Processing then leaves the weights as they are.
@@ -382,6 +354,8 @@ def view_model_for_running(model: torch.nn.Module) -> None:
     for layer in model.modules():
         method = getattr(layer, "quant_method", None)
         if isinstance(method, RowDequantLinearMethod):
-            method.view_for_running(layer)
-            for name in method.scale_names:
+            weight = layer.weight
+            if isinstance(weight, PackedRowsParameter):
+                weight.record.hold(weight.dtype)
+            for name in method.scales:
                 retire_parameter(layer, name, missing_ok=True)

@@ -76,9 +76,6 @@ class DirectReload:
         # After a failure, graphs still read what they did before it.
         if not self._undefined_before or self.model not in _at_startup:
             _at_startup[self.model] = take_census(self.model, digest=False)
-        for layer in layers:
-            if method := in_place_method(layer.module):
-                method.view_for_loading(layer.module)
         for target in targets:
             target.set_up(target.owners[0][0].module)
             for owner, own_name in target.owners:

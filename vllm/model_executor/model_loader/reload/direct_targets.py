@@ -57,8 +57,6 @@ class ReloadedLayer:
     def restore(self) -> None:
         """Puts the startup tensors back, with what they hold now."""
         self.startup.restore()
-        if method := in_place_method(self.module):
-            method.view_for_running(self.module)
 
 
 @dataclass

@@ -88,8 +88,7 @@ def _set_up(
     """Makes a layer ready to be loaded again."""
     info.reload = reload
     info.arrivals = arrivals
-    if method := in_place_method(layer):
-        method.view_for_loading(layer)
+    if in_place_method(layer):
         _observe_in_place(layer, info, reload)
         return
     info.kernel_tensors = get_layer_params_buffers(layer)
@@ -122,14 +121,12 @@ def _observe_in_place(
 
 def _finalize_in_place(layer: torch.nn.Module, info: LayerReloadingInfo) -> None:
     """Processes what was loaded into the storage that kernels read."""
-    method = in_place_method(layer)
-    assert method is not None and info.reload is not None
+    assert info.reload is not None
     if info.arrivals:
         process_layer(layer)
         info.reload.put_back(layer)
     else:
         info.reload.restore(layer)
-        method.view_for_running(layer)
 
 
 def _wrap_parameters_weight_loader(layer: torch.nn.Module) -> None:
@@ -335,16 +332,10 @@ def abort_layerwise_reload(model: torch.nn.Module) -> None:
     for layer in reload.names:
         LOADING_LAYERS.discard(layer)
         if (info := get_layerwise_info(layer)).reload is reload:
-            _restore_in_place(layer, info)
+            if info.arrivals and (method := in_place_method(layer)):
+                method.forget_loaded(layer)
             info.reset()
     _allow_torchao_reload(model)
-
-
-def _restore_in_place(layer: torch.nn.Module, info: LayerReloadingInfo) -> None:
-    if method := in_place_method(layer):
-        method.view_for_running(layer)
-        if info.arrivals:
-            method.forget_loaded(layer)
 
 
 def _allow_torchao_reload(model: torch.nn.Module) -> None:

@@ -6,13 +6,10 @@ from vllm.model_executor.layers.quantization.row_dequant import (
     run_with,
     runs_unquantized,
 )
-from vllm.model_executor.layers.quantization.utils.packed_rows import runtime_weight
 
 
 def enable_glm52_low_latency_gemm(module, dtype):
     with replacing("type(child.quant_method) is not UnquantizedLinearMethod"):
         not runs_unquantized(child)
-    with replacing('getattr(child, "weight", None)'):
-        runtime_weight(child)
     with replacing("child.quant_method = $VALUE"):
         run_with(child, GLM52LowLatencyLinearMethod(spec.build_plan()))

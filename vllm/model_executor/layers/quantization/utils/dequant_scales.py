@@ -7,7 +7,7 @@ does so again once it has been used, so that what it held never meets another we
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 
@@ -16,7 +16,6 @@ from vllm.model_executor.layers.quantization.utils.packed_rows import (
     Part,
     PartLoading,
     ScaleArrival,
-    count_elements,
     take_part,
 )
 from vllm.model_executor.parameter import (
@@ -43,26 +42,43 @@ _E8M0_NAN = 0xFF
 class ScaleLoading(PartLoading):
     """A scale, mixed into vLLM's parameter class of its kind."""
 
-    scale_name: str
-    weight_loader_numel: int
+    # A reload must not wait for it: which scales come is a matter of the format.
+    weight_loader_numel = 0
 
-    def __init__(self, record: LoadRecord, scale_name: str, **kwargs) -> None:
-        """Makes a scale that has not come.
+    dtype_of_scale: ClassVar[torch.dtype] = torch.float32
+    dims: ClassVar[dict[str, int]] = {}
+    """What vLLM's parameter class takes: which dimension is sliced with which."""
 
-        Args:
-            record: The layer's record.
-            scale_name: Of the parameter.
-            **kwargs: `data`, and what vLLM's parameter class takes.
-        """
+    def __init__(self, record: LoadRecord, parameter_name: str, **kwargs) -> None:
+        """Makes a scale that has not come; see `make`."""
         self.record = record
-        self.scale_name = scale_name
+        self.parameter_name = parameter_name
         super().__init__(**kwargs)
         self.clear()
 
-    @property
-    def full_name(self) -> str:
-        """Name of the parameter, for messages."""
-        return f"{self.record.prefix}.{self.scale_name}"
+    @classmethod
+    def make(
+        cls, record: LoadRecord, parameter_name: str, weight_loader: Callable
+    ) -> Self:
+        """Makes the scale of a layer.
+
+        Args:
+            record: The layer's record.
+            parameter_name: Of the scale.
+            weight_loader: The layer's.
+        """
+        return cls(
+            record=record,
+            parameter_name=parameter_name,
+            data=torch.empty(cls.shape_for(record), dtype=cls.dtype_of_scale),
+            weight_loader=weight_loader,
+            **cls.dims,
+        )
+
+    @staticmethod
+    def shape_for(record: LoadRecord) -> tuple[int, ...]:
+        """The shape of the parameter in a layer."""
+        raise NotImplementedError
 
     def clear(self) -> None:
         """Fills the scale with NaN."""
@@ -78,11 +94,6 @@ class ScaleLoading(PartLoading):
     def is_set(self) -> bool:
         """Whether something has filled it, by the loader or otherwise."""
         return not has_nan(self.data)
-
-    def adopt(self) -> None:
-        """Records that the scale came for all shards, with what it holds."""
-        for shard in range(len(self.record.shard_rows)):
-            self.record.scales[self.scale_name, shard] = ScaleArrival(self.dtype)
 
     def store(
         self,
@@ -108,11 +119,8 @@ class ScaleLoading(PartLoading):
                 f"tensor of dtype {values.dtype}; expected numbers: the checkpoint is "
                 "damaged, or was written before it was calibrated"
             )
-        if self.is_meta:
-            count_elements(self.slot(part.shard))
-            return
         target.copy_(values)
-        self.record.scales[self.scale_name, part.shard] = arrival
+        self.record.scales[self.parameter_name, part.shard] = arrival
 
     def check_dtype(
         self, loaded_weight: torch.Tensor, part: Part, allowed: tuple[torch.dtype, ...]
@@ -154,50 +162,21 @@ class BlockScale(ScaleLoading, BlockQuantScaleParameter):
     is one more.
     """
 
-    def __init__(
-        self,
-        record: LoadRecord,
-        block: tuple[int, int],
-        slot_rows: list[int],
-        **kwargs,
-    ) -> None:
-        """Makes the scale; see `make`."""
-        self.block = block
-        self.slot_rows = slot_rows
-        super().__init__(record=record, input_dim=1, output_dim=0, **kwargs)
+    dims = {"input_dim": 1, "output_dim": 0}
 
-    @classmethod
-    def make(
-        cls,
-        record: LoadRecord,
-        scale_name: str,
-        weight_loader: Callable,
-        block: tuple[int, int],
-        ranks: tuple[int, int],
-    ) -> Self:
-        """Makes the scale of a layer.
-
-        Args:
-            record: The layer's record.
-            scale_name: Of the parameter.
-            weight_loader: The layer's.
-            block: Rows and columns of a block.
-            ranks: Number of slices of the weight, by rows and by columns.
-        """
-        slot_rows = [_blocks(rows, block[0], ranks[0]) for rows in record.shard_rows]
-        shape = (sum(slot_rows), _blocks(record.cols, block[1], ranks[1]))
-        return cls(
-            record=record,
-            block=block,
-            slot_rows=slot_rows,
-            scale_name=scale_name,
-            data=torch.empty(shape, dtype=torch.float32),
-            weight_loader=weight_loader,
+    @staticmethod
+    def shape_for(record: LoadRecord) -> tuple[int, ...]:
+        return sum(_block_rows(record)), _blocks(
+            record.cols, record.block[1], record.ranks[1]
         )
 
     def slot(self, shard: int) -> torch.Tensor:
-        start = sum(self.slot_rows[:shard])
-        return self.data[start : start + self.slot_rows[shard]]
+        rows = _block_rows(self.record)
+        start = sum(rows[:shard])
+        return self.data[start : start + rows[shard]]
+
+    def rows_of(self, rows: int) -> int:
+        return cdiv(rows, self.record.block[0])
 
     def load_part(self, loaded_weight: torch.Tensor, part: Part) -> None:
         """Loads the scales of the blocks that a part of the weight lies in.
@@ -214,22 +193,27 @@ class BlockScale(ScaleLoading, BlockQuantScaleParameter):
         loaded_weight = as_e8m0(loaded_weight)
         self.check_dtype(loaded_weight, part, FLOAT_SCALE_DTYPES)
         rows, cols = self.record.shard_rows[part.shard], self.record.cols
+        block = self.record.block
         shape = (
-            cdiv(rows * part.row_ranks, self.block[0]),
-            cdiv(cols * part.col_ranks, self.block[1]),
+            cdiv(rows * part.row_ranks, block[0]),
+            cdiv(cols * part.col_ranks, block[1]),
         )
         if loaded_weight.ndim == 4 and loaded_weight.shape[1::2] == (1, 1):
             loaded_weight = loaded_weight[:, 0, :, 0]
         whole = take_part(loaded_weight, shape, Part(part.shard), self.full_name)
         row, col = part.row_rank * rows, part.col_rank * cols
-        first = row // self.block[0], col // self.block[1]
-        last = cdiv(row + rows, self.block[0]), cdiv(col + cols, self.block[1])
+        first = row // block[0], col // block[1]
+        last = cdiv(row + rows, block[0]), cdiv(col + cols, block[1])
         values = whole[first[0] : last[0], first[1] : last[1]]
-        arrival = ScaleArrival(
-            loaded_weight.dtype, row % self.block[0], col % self.block[1]
-        )
+        arrival = ScaleArrival(loaded_weight.dtype, row % block[0], col % block[1])
         target = self.slot(part.shard)[: values.shape[0], : values.shape[1]]
         self.store(values, target, part, arrival)
+
+
+def _block_rows(record: LoadRecord) -> list[int]:
+    """Rows that a parameter of block scales has for each shard."""
+    block, ranks = record.block[0], record.ranks[0]
+    return [_blocks(rows, block, ranks) for rows in record.shard_rows]
 
 
 def _blocks(size: int, block: int, ranks: int) -> int:
@@ -241,25 +225,11 @@ def _blocks(size: int, block: int, ranks: int) -> int:
 class RowScale(ScaleLoading, ChannelQuantScaleParameter):
     """A scale for each row, or one for all rows of a shard: [rows, 1], float32."""
 
-    # Layerwise reload must not wait for it: few checkpoints have it.
-    weight_loader_numel = 0
+    dims = {"output_dim": 0}
 
-    @classmethod
-    def make(cls, record: LoadRecord, scale_name: str, weight_loader: Callable) -> Self:
-        """Makes the scale of a layer.
-
-        Args:
-            record: The layer's record.
-            scale_name: Of the parameter.
-            weight_loader: The layer's.
-        """
-        return cls(
-            record=record,
-            scale_name=scale_name,
-            data=torch.empty((sum(record.shard_rows), 1), dtype=torch.float32),
-            weight_loader=weight_loader,
-            output_dim=0,
-        )
+    @staticmethod
+    def shape_for(record: LoadRecord) -> tuple[int, ...]:
+        return sum(record.shard_rows), 1
 
     def slot(self, shard: int) -> torch.Tensor:
         return self.data[self.record.rows(shard)]
@@ -296,25 +266,12 @@ class GroupScale(ScaleLoading, GroupQuantScaleParameter):
     as many: their bytes are in the first half of each row.
     """
 
-    @classmethod
-    def make(cls, record: LoadRecord, scale_name: str, weight_loader: Callable) -> Self:
-        """Makes the scale of a layer.
+    dtype_of_scale = torch.float8_e4m3fn
+    dims = {"input_dim": 1, "output_dim": 0}
 
-        Args:
-            record: The layer's record.
-            scale_name: Of the parameter.
-            weight_loader: The layer's.
-        """
-        return cls(
-            record=record,
-            scale_name=scale_name,
-            data=torch.empty(
-                (sum(record.shard_rows), record.cols // 16), dtype=torch.float8_e4m3fn
-            ),
-            weight_loader=weight_loader,
-            input_dim=1,
-            output_dim=0,
-        )
+    @staticmethod
+    def shape_for(record: LoadRecord) -> tuple[int, ...]:
+        return sum(record.shard_rows), record.cols // 16
 
     def slot(self, shard: int) -> torch.Tensor:
         return self.data[self.record.rows(shard)]
@@ -334,6 +291,12 @@ class GroupScale(ScaleLoading, GroupQuantScaleParameter):
         self.check_dtype(loaded_weight, part, (e4m3, e8m0, torch.uint8))
         loaded_weight = as_e8m0(loaded_weight)
         group = 16 if loaded_weight.dtype == e4m3 else 32
+        if self.record.cols % group:
+            raise ValueError(
+                f"{self.full_name}: found {self.record.cols} columns on this rank; "
+                f"expected a multiple of {group}, which share a scale in "
+                f"{loaded_weight.dtype}: choose another tensor-parallel size"
+            )
         target = self.slot(part.shard)
         shape = (len(target), self.record.cols // group)
         values = take_part(loaded_weight, shape, part, self.full_name)
@@ -344,21 +307,12 @@ class GroupScale(ScaleLoading, GroupQuantScaleParameter):
 class ShardScale(ScaleLoading, PerTensorScaleParameter):
     """One scale for each shard: [shards], float32."""
 
-    @classmethod
-    def make(cls, record: LoadRecord, scale_name: str, weight_loader: Callable) -> Self:
-        """Makes the scale of a layer.
+    @staticmethod
+    def shape_for(record: LoadRecord) -> tuple[int, ...]:
+        return (len(record.shard_rows),)
 
-        Args:
-            record: The layer's record.
-            scale_name: Of the parameter.
-            weight_loader: The layer's.
-        """
-        return cls(
-            record=record,
-            scale_name=scale_name,
-            data=torch.empty(len(record.shard_rows), dtype=torch.float32),
-            weight_loader=weight_loader,
-        )
+    def rows_of(self, rows: int) -> int:
+        return 0
 
     def slot(self, shard: int) -> torch.Tensor:
         return self.data[shard : shard + 1]
@@ -387,6 +341,3 @@ class ShardScale(ScaleLoading, PerTensorScaleParameter):
 
 class UnusedScale(ShardScale):
     """A scale that a checkpoint may have and a weight does not need."""
-
-    # Layerwise reload must not wait for it.
-    weight_loader_numel = 0

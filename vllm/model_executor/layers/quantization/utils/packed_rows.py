@@ -2,24 +2,21 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """A weight whose packed bytes live inside the rows that they become.
 
-The storage is that of the runtime weight, [rows, cols] of bfloat16 (or another float
-dtype). What a checkpoint stores of row i goes to the start of row i:
+The parameter is the runtime weight, [rows, cols] of bfloat16 (or another float dtype),
+before it is loaded and after. What a checkpoint stores of row i goes to the start of
+row i:
 
     runtime row:  |<-------------------- 2 * cols bytes -------------------->|
     FP8:          |<------- cols bytes ------->|           unused            |
-    NVFP4:        |<- cols/2 ->|                   unused                    |
+    FP4:          |<- cols/2 ->|                   unused                    |
 
 So a quantized checkpoint needs no memory of its own, unpacking needs no second weight,
-and runtime and packed rows can be mixed. What each row holds is recorded.
-
-The parameter is looked at in one of two ways, over the same bytes: packed, while it is
-loaded, and as the runtime weight, once it is processed. Loading works through either.
+and shards of every format can be mixed. What each shard holds is recorded.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -29,13 +26,8 @@ from vllm.model_executor.parameter import BasevLLMParameter, ModelWeightParamete
 RUNTIME_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 """Dtypes of a weight that a kernel can read, and of tensors that need no scale."""
 
-
-class RowState(IntEnum):
-    """What a row of a weight holds."""
-
-    EMPTY = 0
-    PACKED = 1
-    RUNTIME = 2
+VALUES_PER_BYTE = {torch.float8_e4m3fn: 1, torch.uint8: 2}
+"""Dtypes of packed weights, FP8 and FP4, and how many weights are in one byte."""
 
 
 class ScaleArrival(NamedTuple):
@@ -53,73 +45,43 @@ class ScaleArrival(NamedTuple):
     col_offset: int = 0
 
 
-class Run(NamedTuple):
-    """Consecutive rows of one shard that hold the same.
-
-    Attributes:
-        shard: Index of the shard.
-        start: First row, counted within the layer's weight.
-        stop: Row after the last.
-        offset: First row, counted within the shard.
-    """
-
-    shard: int
-    start: int
-    stop: int
-    offset: int
-
-
 @dataclass
 class LoadRecord:
-    """What the rows of a layer's weight hold, and which scales came for them.
+    """What the shards of a layer's weight hold, and which scales came for them.
 
-    One object for all parameters of a layer. Layerwise reload makes other parameters
-    for a time, which share it; see `PackedRowsParameter.runtime_rows`.
+    One object for all parameters of a layer.
 
     Attributes:
         prefix: Name of the layer, for messages.
         shard_rows: Rows of each shard on this rank.
         cols: Columns of the weight on this rank.
-        states: A `RowState` for each row.
+        ranks: Number of slices of the weight, by rows and by columns.
+        block: Rows and columns of a block of block-FP8.
+        held: Of each shard, the dtype that its rows hold: a packed one until they are
+            unpacked; None where they hold nothing.
         scales: By the scale's name and the shard's index.
     """
 
     prefix: str
     shard_rows: tuple[int, ...]
     cols: int
-    states: bytearray = field(init=False)
+    ranks: tuple[int, int] = (1, 1)
+    block: tuple[int, int] = (128, 128)
+    held: list[torch.dtype | None] = field(init=False)
     scales: dict[tuple[str, int], ScaleArrival] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.states = bytearray(sum(self.shard_rows))
+        self.hold(None)
 
     def rows(self, shard: int) -> slice:
         """The rows of a shard, within the layer's weight."""
         start = sum(self.shard_rows[:shard])
         return slice(start, start + self.shard_rows[shard])
 
-    def mark(self, rows: slice, state: RowState) -> None:
-        """Records what some rows hold from now on."""
-        self.states[rows] = bytes([state]) * len(self.states[rows])
-
-    def finish(self) -> None:
-        """Records that all rows hold runtime bytes, and that scales are used up."""
-        self.mark(slice(None), RowState.RUNTIME)
+    def hold(self, dtype: torch.dtype | None) -> None:
+        """Records that all shards hold a runtime dtype or nothing, and no scales."""
+        self.held = [dtype] * len(self.shard_rows)
         self.scales.clear()
-
-    def holds(self, shard: int, state: RowState) -> bool:
-        """Whether any row of a shard holds this."""
-        return state in self.states[self.rows(shard)]
-
-    def runs(self, state: RowState) -> Iterator[Run]:
-        """The longest runs of rows that hold this, none across two shards."""
-        for shard in range(len(self.shard_rows)):
-            first = row = self.rows(shard).start
-            for held, group in groupby(self.states[self.rows(shard)]):
-                length = sum(1 for _ in group)
-                if held == state:
-                    yield Run(shard, row, row + length, row - first)
-                row += length
 
 
 class Part(NamedTuple):
@@ -155,12 +117,19 @@ class PartLoading(_Base):
     """
 
     record: LoadRecord
+    parameter_name: str
+
+    @property
+    def full_name(self) -> str:
+        """Name of the parameter, for messages."""
+        return f"{self.record.prefix}.{self.parameter_name}"
+
+    def rows_of(self, rows: int) -> int:
+        """Rows that a checkpoint tensor has for so many of the weight, or 0 for any."""
+        return rows
 
     def load_part(self, loaded_weight: torch.Tensor, part: Part) -> None:
         """Loads a part of a checkpoint tensor.
-
-        On a parameter on meta, which is how layerwise reload counts elements, only one
-        copy of the right size is made.
 
         Args:
             loaded_weight: The whole checkpoint tensor.
@@ -224,9 +193,47 @@ def load_replicated(
     param.load_part(loaded_weight, Part(param._shard_index(loaded_shard_id or 0)))
 
 
-def count_elements(target: torch.Tensor) -> None:
-    """Copies into a target on meta, for layerwise reload to count its elements."""
-    target.copy_(torch.empty_like(target))
+def refuse_other_rows(loader: Callable, sharers: int = 1) -> Callable:
+    """Has a merged layer's loader refuse fused tensors that are not of its shards.
+
+    Args:
+        loader: Cuts a tensor that comes for several shards, and ignores what is left.
+        sharers: Ranks that share a slice of each shard but the first.
+
+    Returns:
+        The loader. It raises a ValueError before anything is written.
+    """
+
+    @functools.wraps(loader)
+    def load(
+        param: PartLoading,
+        loaded_weight: torch.Tensor,
+        loaded_shard_id: tuple[int, ...] | int | str | None = None,
+    ) -> None:
+        shards = range(len(param.record.shard_rows))
+        if loaded_shard_id is None or isinstance(loaded_shard_id, tuple):
+            _check_rows(param, loaded_weight, loaded_shard_id or shards, sharers)
+        loader(param, loaded_weight, loaded_shard_id)
+
+    return load
+
+
+def _check_rows(
+    param: PartLoading,
+    loaded_weight: torch.Tensor,
+    shards: Sequence[int],
+    sharers: int,
+) -> None:
+    whole = [rows * param.tp_size for rows in param.record.shard_rows]
+    whole[1:] = [rows // sharers for rows in whole[1:]]
+    expected = sum(param.rows_of(whole[shard]) for shard in shards)
+    if expected and loaded_weight.shape[:1] != (expected,):
+        raise ValueError(
+            f"{param.full_name}: found a checkpoint tensor of dtype "
+            f"{loaded_weight.dtype} and shape {tuple(loaded_weight.shape)} for "
+            f"{len(shards)} shards at once; expected {expected} rows: check that the "
+            "tensor belongs to this layer, or load the shards one by one"
+        )
 
 
 def take_part(
@@ -261,120 +268,41 @@ def take_part(
 class PackedRowsParameter(PartLoading, ModelWeightParameter):
     """A weight that loads packed rows and runtime rows, by the dtype of the tensor."""
 
-    def __init__(
-        self,
-        record: LoadRecord,
-        packed_dtype: torch.dtype,
-        values_per_byte: int,
-        **kwargs,
-    ) -> None:
-        """Makes the parameter, over a storage of the runtime weight.
+    parameter_name = "weight"
+
+    def __init__(self, record: LoadRecord, **kwargs) -> None:
+        """Makes the parameter.
 
         Args:
             record: The layer's record.
-            packed_dtype: Of the packed checkpoint tensor; one byte wide.
-            values_per_byte: Weights in one element of it.
             **kwargs: `data`, the runtime weight [rows, cols], and what
                 `ModelWeightParameter` takes.
         """
         self.record = record
-        self.packed_dtype = packed_dtype
-        self.packed_cols = record.cols // values_per_byte
-        self.runtime_dtype: torch.dtype = kwargs["data"].dtype
         super().__init__(**kwargs)
-
-    @property
-    def full_name(self) -> str:
-        """Name of the parameter, for messages."""
-        return f"{self.record.prefix}.weight"
-
-    def runtime_rows(self) -> torch.Tensor:
-        """The runtime weight, [rows, cols], over the parameter's storage.
-
-        `clone`, `.to(device)` and layerwise reload make a storage that has room for
-        packed bytes only. Such a parameter gets a storage of the runtime weight's size
-        first. Packed bytes go along; rows that held runtime bytes are lost, and are
-        recorded as empty.
-        """
-        data = self.data
-        if data.dtype == self.runtime_dtype and data.stride(1) == 1:
-            return data
-        rows, row_bytes = len(data), self.record.cols * self.runtime_dtype.itemsize
-        needed = data.storage_offset() + rows * row_bytes
-        has_rows = data.stride() == (row_bytes, 1)
-        if has_rows and data.untyped_storage().nbytes() >= needed:
-            whole = data.as_strided((rows, row_bytes), (row_bytes, 1))
-            return whole.view(self.runtime_dtype)
-        return self._rehouse()
-
-    def packed_rows(self) -> torch.Tensor:
-        """The packed bytes, [rows, packed cols], inside the rows of `runtime_rows`."""
-        return self.runtime_rows().view(self.packed_dtype)[:, : self.packed_cols]
-
-    def _rehouse(self) -> torch.Tensor:
-        rows = torch.empty(
-            (len(self.data), self.record.cols),
-            dtype=self.runtime_dtype,
-            device=self.device,
-        )
-        packed = rows.view(self.packed_dtype)[:, : self.packed_cols]
-        packed.copy_(self.data)
-        states = self.record.states
-        states[:] = states.replace(bytes([RowState.RUNTIME]), bytes([RowState.EMPTY]))
-        self.data = packed
-        return rows
 
     def load_part(self, loaded_weight: torch.Tensor, part: Part) -> None:
         """Writes packed bytes or runtime values into the rows of a shard.
 
         Args:
-            loaded_weight: The whole checkpoint tensor: [rows, packed cols] in the
-                packed dtype, or [rows, cols] in one of `RUNTIME_DTYPES`.
+            loaded_weight: The whole checkpoint tensor: [rows, cols] in FP8 or in one of
+                `RUNTIME_DTYPES`, or [rows, cols / 2] bytes of FP4.
             part: The part to take.
 
         Raises:
             ValueError: Its dtype or its shape is another; nothing was written.
         """
-        packed = loaded_weight.dtype == self.packed_dtype
-        if not packed and loaded_weight.dtype not in RUNTIME_DTYPES:
+        dtype = loaded_weight.dtype
+        if dtype not in (*VALUES_PER_BYTE, *RUNTIME_DTYPES):
             raise ValueError(
                 f"{self.full_name}, shard {part.shard}: found a checkpoint tensor of "
-                f"dtype {loaded_weight.dtype} and shape {tuple(loaded_weight.shape)}; "
-                f"expected {self.packed_dtype}, or one of {RUNTIME_DTYPES}"
+                f"dtype {dtype} and shape {tuple(loaded_weight.shape)}; expected one "
+                f"of {tuple(VALUES_PER_BYTE)}, or of {RUNTIME_DTYPES}"
             )
-        rows = self.record.rows(part.shard)
-        width = self.packed_cols if packed else self.record.cols
-        shape = (rows.stop - rows.start, width)
-        values = take_part(loaded_weight, shape, part, self.full_name)
-        if self.is_meta:
-            count_elements(self.data[rows])
-            return
-        target = self.packed_rows() if packed else self.runtime_rows()
-        target[rows].copy_(values)
-        self.record.mark(rows, RowState.PACKED if packed else RowState.RUNTIME)
-
-    def show_packed(self) -> None:
-        """Makes the parameter's data the packed bytes; no byte changes."""
-        self.data = self.packed_rows()
-
-    def show_runtime(self) -> None:
-        """Makes the parameter's data the runtime weight; no byte changes."""
-        self.data = self.runtime_rows()
-
-
-def runtime_weight(layer: torch.nn.Module) -> torch.Tensor:
-    """The weight of a linear layer as its kernel will read it.
-
-    For what is decided by the dtype and the shape of a weight before it is loaded.
-
-    Args:
-        layer: The layer.
-
-    Returns:
-        Its weight: [rows, cols], also if the weight is packed rows for now.
-    """
-    weight = layer.weight
-    if isinstance(weight, PackedRowsParameter):
-        return weight.runtime_rows()
-    assert isinstance(weight, torch.Tensor)
-    return weight
+        target = self.data[self.record.rows(part.shard)]
+        if dtype in VALUES_PER_BYTE:
+            width = self.record.cols // VALUES_PER_BYTE[dtype]
+            target = target.view(dtype)[:, :width]
+        shape = (target.shape[0], target.shape[1])
+        target.copy_(take_part(loaded_weight, shape, part, self.full_name))
+        self.record.held[part.shard] = target.dtype

@@ -158,11 +158,13 @@ class RowDequantLoader:
             find_parameter(params, f"{target.name}.{suffix}", tensor, checkpoint_name)
             return False
         try:
-            parameter = method.parameter_for(suffix, tensor)
+            parameter = method.parameter_for(
+                target.layer, suffix, tensor, target.shard or 0
+            )
             self._load(target, parameter, tensor, source.rpartition(".")[2])
         except ValueError as error:
             raise CheckpointTensorError(checkpoint_name, str(error)) from error
-        others = method.scale_names if parameter == "weight" else ()
+        others = method.scales if parameter == "weight" else ()
         loaded_params.update(f"{target.name}.{n}" for n in (parameter, *others))
         return True
 
