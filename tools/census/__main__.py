@@ -9,9 +9,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from tools.census.allowed import Verdict, judge, load_entries
+from tools.census.allowed import KINDS, Verdict, judge, load_entries
 from tools.census.census import composed_sources, take_census, written_here
-from tools.census.sites import KINDS
 from tools.series.base import Sources
 from tools.series.overlay import load_overlay
 from tools.series.problems import SeriesError

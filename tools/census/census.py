@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tools.census.allowed import Key, key
+from tools.census.derived import KINDS as DERIVED
+from tools.census.derived import find_derived
 from tools.census.reach import in_scope, reached
 from tools.census.sites import Site, find_sites, parameter_names
 from tools.census.tree import Function, Tree, parse_module
@@ -46,13 +48,16 @@ def take_census(texts: Mapping[str, str]) -> tuple[list[Site], list[Function]]:
     for item in functions:
         is_module = item.owner is not None and tree.is_module(item.owner)
         sites += find_sites(item, is_module, loaded)
-    return sites, functions
+    sites += find_derived(tree, functions, loaded)
+    return sorted(sites, key=lambda site: (site.path, site.line)), functions
 
 
 def written_here(
     sites: list[Site], texts: Mapping[str, str], upstream: Mapping[str, str]
 ) -> Counter[Key]:
     """How many of each site upstream's function of that name does not have.
+
+    Of the series' own new tensors none counts: what keeps them right is no less unseen.
 
     Args:
         sites: Sites of the merged tree.
@@ -64,6 +69,7 @@ def written_here(
     for path, text in upstream.items():
         if path in texts:
             here = [site for site in sites if site.path == path]
+            here = [site for site in here if site.kind not in DERIVED]
             ours += Counter(map(key, here)) - _statements(path, text, here)
     return ours
 
