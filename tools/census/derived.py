@@ -9,8 +9,8 @@ Kind        Statement
             config; in a function that runs in a load or after it, or in a constructor
             that such a function calls
 ``lazy``    in any other function that looks whether an attribute is there: a new tensor
-            which comes of weights or arguments is written to it. Also what a function
-            returns that a decorator caches
+            is written to it, which comes of weights or arguments, or whose object is
+            made in a load. Also what a function returns that a decorator caches
 =========== ===========================================================================
 
 No site is what a function of the series gives (`torch_names.KEEPERS`), an attribute that
@@ -48,12 +48,15 @@ def find_derived(
     """
     finder = _Finder(tree, loaded)
     walked = {id(item): item for item in functions}
-    made = {id(item): item for item in _constructors(tree, functions)}
-    for item in (walked | made).values():
+    made = {id(item): item for item in _made_classes(tree, functions)}
+    for item in made.values():
+        if _INIT in item.methods:
+            walked[id(item.methods[_INIT])] = item.methods[_INIT]
+    for item in walked.values():
         yield from finder.derived(item)
     for item in tree.functions():
         if id(item) not in walked and item.node.name != _INIT:
-            yield from finder.lazy(item)
+            yield from finder.lazy(item, is_made=id(item.owner) in made)
 
 
 class _Finder:
@@ -73,12 +76,12 @@ class _Finder:
         }
         return [_site(function, node, "derived") for node in found]
 
-    def lazy(self, function: Function) -> list[Site]:
+    def lazy(self, function: Function, is_made: bool) -> list[Site]:
         found = {
             node: None
             for node, (_, value, part) in _cached(function, self._loaded)
             if self._tensors.kind(function, value, part) is Kind.FRESH
-            and self._origins.has_weights(function, value)
+            and (is_made or self._origins.has_weights(function, value))
         }
         return [_site(function, node, "lazy") for node in found]
 
@@ -88,10 +91,10 @@ def _site(function: Function, node: ast.stmt | ast.expr, kind: str) -> Site:
     return Site(function.path, function.name, node.lineno, kind, text)
 
 
-def _constructors(tree: Tree, functions: list[Function]) -> Iterator[Function]:
-    """The constructors that are called, of classes that are no modules.
+def _made_classes(tree: Tree, functions: list[Function]) -> list[Class]:
+    """The classes of the objects that the functions make, modules left out.
 
-    Those of experts count all: which class it is comes as an argument.
+    Those of experts count all: which one it is comes as an argument.
     """
     classes = {
         id(item): item
@@ -102,8 +105,7 @@ def _constructors(tree: Tree, functions: list[Function]) -> Iterator[Function]:
         and not tree.is_module(item)
     }
     made = [one for item in classes.values() for one in (item, *tree.ancestors(item))]
-    made += [one for item in tree.named(_EXPERTS) for one in tree.hierarchy(item)]
-    return (item.methods[_INIT] for item in made if _INIT in item.methods)
+    return made + [one for item in tree.named(_EXPERTS) for one in tree.hierarchy(item)]
 
 
 def _kept_constants(tree: Tree, function: Function) -> set[str]:
