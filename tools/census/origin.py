@@ -43,7 +43,7 @@ class Origins:
                 return False
             case ast.Attribute(attr=attr) if attr in self._loaded:
                 return True
-            case ast.Call(func) if last_name(func) in names.QUERIES:
+            case ast.Call(func) if _asks_only(last_name(func)):
                 return False
             case ast.Call(func) if self._called(function, func, seen):
                 return True
@@ -64,6 +64,12 @@ class Origins:
             if not isinstance(result, ast.Name)
             or result.id not in annotations(one.node)
         )
+
+
+def _asks_only(name: str) -> bool:
+    """Whether a method or function asks a tensor only for what it is like."""
+    is_like = name.startswith("new_") or name.endswith("_like")
+    return is_like or name in names.QUERIES
 
 
 def _may_hold_weights(function: Function, name: str) -> bool:
