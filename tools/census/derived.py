@@ -13,12 +13,12 @@ Kind        Statement
             made in a load. Also what a function returns that a decorator caches
 =========== ===========================================================================
 
-No site is what a function of the series gives (`torch_names.KEEPERS`), an attribute that
-an experts class names in ``kept_constants``, or what is written into a held tensor.
+No site is what a function of the series gives (`torch_names.KEEPERS`), an attribute
+that an experts class names in ``kept_constants``, or what is written into a tensor.
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator, Set
 
 from tools.census.flow import assigned
 from tools.census.origin import Origins
@@ -144,12 +144,8 @@ def _cached(
 
 
 def _looked_at(function: Function) -> set[str]:
-    """The attributes of which the function asks whether they are there."""
-    return {
-        name
-        for node in function.nodes
-        if (name := _questioned(node)) is not None
-    }
+    """The attributes of which the function may ask whether they are there."""
+    return {name for node in function.nodes if (name := _questioned(node)) is not None}
 
 
 def _questioned(node: ast.AST) -> str | None:
@@ -159,6 +155,8 @@ def _questioned(node: ast.AST) -> str | None:
         case ast.Compare(_, [ast.In() | ast.NotIn()], [ast.Attribute(attr=name)]):
             return name
         case ast.UnaryOp(ast.Not(), ast.Attribute(attr=name)):
+            return name
+        case ast.Assign([ast.Name()], ast.Attribute(attr=name)):
             return name
         case ast.Call(ast.Name("hasattr" | "getattr"), [_, name, *_]):
             return _text(name)

@@ -26,7 +26,7 @@ class Origins:
         self._loaded = loaded
 
     def has_weights(self, function: Function, value: ast.expr) -> bool:
-        """Whether a parameter flows into an expression, or an argument that may hold one.
+        """Whether a parameter, or an argument that may hold one, flows into a value.
 
         What is asked of a tensor, as its device or shape, does not count.
         """

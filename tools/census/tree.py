@@ -210,10 +210,9 @@ def _class(path: str, node: ast.ClassDef) -> Class:
 def _constants(node: ast.ClassDef) -> Iterator[str]:
     for child in node.body:
         match child:
-            case (
-                ast.Assign([ast.Name("kept_constants")], ast.Tuple(items))
-                | ast.AnnAssign(ast.Name("kept_constants"), value=ast.Tuple(items))
-            ):
+            case ast.Assign(
+                [ast.Name("kept_constants")], ast.Tuple(items)
+            ) | ast.AnnAssign(ast.Name("kept_constants"), value=ast.Tuple(items)):
                 yield from (ast.literal_eval(item) for item in items)
 
 
