@@ -86,7 +86,8 @@ class _Finder:
         return [_site(function, node, "lazy") for node in found]
 
 
-def _site(function: Function, node: ast.stmt | ast.expr, kind: str) -> Site:
+def _site(function: Function, node: ast.AST, kind: str) -> Site:
+    assert isinstance(node, ast.stmt | ast.expr)
     text = ast.unparse(node)
     return Site(function.path, function.name, node.lineno, kind, text)
 
@@ -113,9 +114,7 @@ def _kept_constants(tree: Tree, function: Function) -> set[str]:
     return {name for item in owners for name in item.kept_constants}
 
 
-def _writes(
-    function: Function, loaded: Set[str]
-) -> Iterator[tuple[ast.stmt | ast.expr, Write]]:
+def _writes(function: Function, loaded: Set[str]) -> Iterator[tuple[ast.AST, Write]]:
     for node in function.nodes:
         for target, value, part in assigned(node):
             if name := _slot(target, loaded):
@@ -129,9 +128,7 @@ def _writes(
                 yield from ((node, ("", one, -1)) for one in arguments(node))
 
 
-def _cached(
-    function: Function, loaded: Set[str]
-) -> Iterator[tuple[ast.stmt | ast.expr, Write]]:
+def _cached(function: Function, loaded: Set[str]) -> Iterator[tuple[ast.AST, Write]]:
     """What is written where the function looks, or returned to a cache."""
     looked_at = _looked_at(function)
     for node, write in _writes(function, loaded) if looked_at else ():

@@ -97,13 +97,10 @@ class Tensors:
 
     def _call(self, function: Function, call: ast.Call, part: int) -> Kind:
         name = last_name(call.func)
-        if name in names.KEEPERS:
-            return Kind.HELD
-        if name.endswith("Parameter"):
+        if name in names.KEEPERS or name.endswith("Parameter"):
             return Kind.HELD
         if name == "getattr":
-            is_known = not isinstance(call.args[1], ast.Constant)
-            return Kind(is_known or call.args[1].value in self._loaded)
+            return Kind(self._may_be_parameter(call.args[1]))
         if root(call.func) in names.TORCH:
             return Kind.FRESH if _makes_tensor(call.func, name) else Kind.OTHER
         if isinstance(call.func, ast.Attribute):
@@ -113,6 +110,9 @@ class Tensors:
             if name in names.MAKERS or (inner and name not in names.QUERIES):
                 return Kind.FRESH
         return self._result(function, call, part)
+
+    def _may_be_parameter(self, name: ast.expr) -> bool:
+        return not isinstance(name, ast.Constant) or name.value in self._loaded
 
     def _result(self, function: Function, call: ast.Call, part: int) -> Kind:
         name = last_name(call.func)
