@@ -221,3 +221,19 @@ def test_refilling_twice_changes_nothing():
 
     assert torch.equal(model.both.alpha, before[0])
     assert torch.equal(model.both.beta, before[1])
+
+
+def test_rebuilt_aiter_experts_read_the_ones_of_the_first():
+    from vllm.models.muse_spark.amd.muse_moe_runner import MuseSparkAiterExperts
+
+    layer, addresses = nn.Module(), set()
+
+    for _ in range(3):
+        experts: Any = MuseSparkAiterExperts.__new__(MuseSparkAiterExperts)
+        experts._unit_weights_bufs = {}
+        experts.keep_constants(layer)
+        ones = experts._unit_weights(4, 2, torch.device("cpu"))
+        assert torch.equal(ones, torch.ones(4, 2))
+        addresses.add(ones.data_ptr())
+
+    assert len(addresses) == 1

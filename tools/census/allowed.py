@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The lists of sites that stand: ``allowed.toml`` and ``pending.toml``.
+"""The lists of sites that stand: ``LISTS``, of which ``allowed_derived.toml`` has the
+new tensors, and ``pending.toml`` what will be converted.
 
 An entry names a function and its statements, by kind; a statement that occurs twice is
 listed twice. Line numbers do not matter::
@@ -19,11 +20,12 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.census import half_pairs, sites
+from tools.census import derived, half_pairs, sites
 from tools.census.sites import Site
 
 Key = tuple[str, str, str, str]
-KINDS = (*sites.KINDS, *half_pairs.KINDS)
+KINDS = (*sites.KINDS, *half_pairs.KINDS, *derived.KINDS)
+LISTS = ("allowed.toml", "allowed_derived.toml", "pending.toml")
 FOLDER = Path(__file__).parent
 
 
@@ -87,13 +89,13 @@ def _entry(table: dict, ground: str, kind: type) -> Entry:
 
 
 def load_entries() -> list[Entry]:
-    """Entries of both lists.
+    """Entries of every list.
 
     Raises:
         ValueError: One of them is at fault.
     """
     entries = []
-    for name in ("allowed.toml", "pending.toml"):
+    for name in LISTS:
         try:
             entries += read_entries((FOLDER / name).read_text(encoding="utf-8"))
         except ValueError as error:

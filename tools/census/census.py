@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tools.census.allowed import Key, key
+from tools.census.derived import KINDS as DERIVED
+from tools.census.derived import find_derived
 from tools.census.half_pairs import KINDS as HALF
 from tools.census.half_pairs import find_half_pairs
 from tools.census.reach import in_scope, reached
@@ -49,6 +51,7 @@ def take_census(texts: Mapping[str, str]) -> tuple[list[Site], list[Function]]:
         is_module = item.owner is not None and tree.is_module(item.owner)
         sites += find_sites(item, is_module, loaded)
     sites += find_half_pairs(functions)
+    sites += find_derived(tree, functions, loaded)
     return sorted(sites, key=lambda site: (site.path, site.line)), functions
 
 
@@ -57,7 +60,8 @@ def written_here(
 ) -> Counter[Key]:
     """How many of each site upstream's function of that name does not have.
 
-    Half pairs do not count: the series may not keep them either.
+    Half pairs and new tensors do not count: those of the series are faults, too, or
+    have to be right.
 
     Args:
         sites: Sites of the merged tree.
@@ -69,7 +73,7 @@ def written_here(
     for path, text in upstream.items():
         if path in texts:
             here = [site for site in sites if site.path == path]
-            here = [site for site in here if site.kind not in HALF]
+            here = [site for site in here if site.kind not in (*HALF, *DERIVED)]
             ours += Counter(map(key, here)) - _statements(path, text, here)
     return ours
 

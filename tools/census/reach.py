@@ -89,6 +89,16 @@ def _references(tree: Tree, function: Function) -> Iterator[Function]:
                 yield from tree.methods.get(node.attr, ())
 
 
+def referred(tree: Tree, function: Function, node: ast.expr) -> Iterable[Function]:
+    """The functions of the tree that a name or attribute may be; none if unknown."""
+    match node:
+        case ast.Name(name):
+            return _named(tree, function.path, name)
+        case ast.Attribute():
+            return _attribute(tree, function, node) or ()
+    return ()
+
+
 def _named(tree: Tree, path: str, name: str) -> Iterable[Function]:
     known = tree.lookup(path, name)
     return known if isinstance(known, list) else ()

@@ -15,9 +15,11 @@ _LISTED = (
     ast.Assign,
     ast.Attribute,
     ast.Call,
+    ast.Compare,
     ast.Delete,
     ast.Name,
     ast.Return,
+    ast.UnaryOp,
 )
 
 
@@ -39,7 +41,7 @@ class Function:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Names, attributes, calls and simple statements in it, outermost first."""
+        """Names, calls, comparisons, simple statements in it, outermost first."""
         return [node for node in ast.walk(self.node) if isinstance(node, _LISTED)]
 
 
@@ -52,12 +54,14 @@ class Class:
         name: Its name.
         bases: Last component of the name of each base.
         methods: Its own methods, by name.
+        kept_constants: The names that its own attribute of this name lists.
     """
 
     path: str
     name: str
     bases: tuple[str, ...]
     methods: dict[str, Function] = field(default_factory=dict)
+    kept_constants: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -115,6 +119,10 @@ class Tree:
                 yield from group
             for item in module.classes.values():
                 yield from item.methods.values()
+
+    def named(self, name: str) -> list[Class]:
+        """Every class of a name."""
+        return self._classes.get(name, [])
 
     def hierarchy(self, item: Class) -> list[Class]:
         """A class, its ancestors and descendants, and the ancestors of these."""
@@ -191,12 +199,21 @@ def parse_module(path: str, text: str) -> Module:
 
 def _class(path: str, node: ast.ClassDef) -> Class:
     bases = tuple(name for base in node.bases if (name := last_name(base)))
-    item = Class(path, node.name, bases)
+    item = Class(path, node.name, bases, kept_constants=frozenset(_constants(node)))
     for child in _definitions(node):
         if not isinstance(child, ast.ClassDef):
             name = f"{node.name}.{child.name}"
             item.methods[child.name] = Function(path, name, child, item)
     return item
+
+
+def _constants(node: ast.ClassDef) -> Iterator[str]:
+    for child in node.body:
+        match child:
+            case ast.Assign(
+                [ast.Name("kept_constants")], ast.Tuple(items)
+            ) | ast.AnnAssign(ast.Name("kept_constants"), value=ast.Tuple(items)):
+                yield from (ast.literal_eval(item) for item in items)
 
 
 def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | FunctionNode]:

@@ -5,7 +5,7 @@
 from textwrap import dedent
 
 from tools.census.census import take_census
-from tools.census.sites import Site
+from tools.census.sites import KINDS, Site
 
 FILE = "vllm/model_executor/layers/example.py"
 
@@ -20,6 +20,8 @@ def census(source: str, **others: str) -> list[Site]:
 
 def found(statement: str, before: str = "pass") -> list[tuple[str, str]]:
     """Kind and text of the sites of a post-load method with this statement.
+
+    Those of parameters alone; an empty tensor, for example, is a new one as well.
 
     Args:
         statement: A simple statement on ``layer``, whose ``weight``, ``scale`` and
@@ -37,7 +39,8 @@ def found(statement: str, before: str = "pass") -> list[tuple[str, str]]:
                 {before}
                 {statement}
         """
-    return [(site.kind, site.statement) for site in census(source)]
+    found_here = [site for site in census(source) if site.kind in KINDS]
+    return [(site.kind, site.statement) for site in found_here]
 
 
 def kinds(statement: str, before: str = "pass") -> list[str]:

@@ -89,7 +89,7 @@ def _swiglu(run: int) -> dict[str, float]:
     }
 
 
-def _mxfp4(run: int, **fields: float) -> Any:
+def _mxfp4(run: int, **fields: Any) -> Any:
     config = import_module(f"{_MOE}.config")
     return config.mxfp4_mxfp8_moe_quant_config(*scales(run, 2), **fields)
 
@@ -148,6 +148,16 @@ def cases() -> dict[str, Case]:
     return _trtllm() | _trtllm_nvfp4() | _flashinfer() | _cutlass()
 
 
+def _lora(has_bias: bool) -> Callable[[int], Any]:
+    def make(run: int) -> Any:
+        bias = torch.zeros(NUM_EXPERTS, 4 * SIZE) if has_bias else None
+        quant_config = _mxfp4(run, w1_bias=bias, **_swiglu(run))
+        name = "TrtLlmMxfp4LoRAExperts"
+        return _experts("trtllm_lora_moe", name, _moe_config(), quant_config)
+
+    return make
+
+
 def _trtllm() -> dict[str, Case]:
     def mxfp4(module: str, name: str, has_situ: bool = False) -> Callable[[int], Any]:
         def make(run: int) -> Any:
@@ -169,7 +179,10 @@ def _trtllm() -> dict[str, Case]:
         "mxfp4-situ": Case(
             mxfp4(module, "TrtLlmMxfp4ExpertsMonolithic", True), _SWIGLU[:2]
         ),
-        "mxfp4-lora": Case(mxfp4("trtllm_lora_moe", "TrtLlmMxfp4LoRAExperts"), _SWIGLU),
+        "mxfp4-lora": Case(_lora(has_bias=False), _SWIGLU),
+        "mxfp4-lora-bias": Case(
+            _lora(has_bias=True), (*_SWIGLU, "_w13_bias_up_gate_index")
+        ),
         "mxfp8": Case(fp8("TrtLlmFp8ExpertsModular", _mxfp8), _SWIGLU),
         "mxfp8-monolithic": Case(fp8("TrtLlmFp8ExpertsMonolithic", _mxfp8), _SWIGLU),
         "fp8": Case(fp8("TrtLlmFp8ExpertsMonolithic", _fp8), per_tensor),

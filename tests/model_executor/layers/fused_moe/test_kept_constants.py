@@ -27,6 +27,9 @@ from vllm.model_executor.layers.fused_moe.oracle.nvfp4 import (
     NvFp4MoeBackend,
     make_nvfp4_moe_quant_config,
 )
+from vllm.model_executor.layers.quantization.quark.quark_moe import (
+    QuarkW8A8Fp8MoEMethod,
+)
 
 RUNS = range(3)
 
@@ -167,6 +170,28 @@ def test_fp8_scales_of_the_quant_config_keep_their_addresses(backend: str):
 
     assert made == [made[0]] * len(RUNS)
     assert config.g1_alphas is layer.g1_alphas
+
+
+@pytest.mark.parametrize("backend", ["FLASHINFER_CUTLASS", "HPC"])
+def test_quark_has_its_layer_hold_the_scales_of_the_quant_config(backend: str):
+    method: Any = QuarkW8A8Fp8MoEMethod.__new__(QuarkW8A8Fp8MoEMethod)
+    method.fp8_backend = Fp8MoeBackend[backend]
+    method.weight_block_size = None
+    method.input_qscheme = method.weight_qscheme = "per_tensor"
+    layer: Any = torch.nn.Module()
+    made = []
+
+    for run in RUNS:
+        w1, w2, a1, a2 = scales(run, 4)
+        layer.w13_weight_scale, layer.w2_weight_scale = w1, w2
+        layer.w13_input_scale, layer.w2_input_scale = a1, a2
+        config = method.get_fused_moe_quant_config(layer)
+        expected = w1 * a1, w2 * a2, 1.0 / a1, 1.0 / a2
+        held = config.g1_alphas, config.g2_alphas, config.a1_gscale, config.a2_gscale
+        made.append([tensor.data_ptr() for tensor in held])
+        assert all(torch.equal(*pair) for pair in zip(held, expected, strict=True))
+
+    assert made == [made[0]] * len(RUNS)
 
 
 @pytest.mark.parametrize(

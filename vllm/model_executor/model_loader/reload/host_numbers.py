@@ -40,7 +40,7 @@ _ATTENTION_SCALES = (
     "_prob_scale_float",
 )
 
-_NUMBERS_OF_KERNELS = ("flint_global_scale",)
+_NUMBERS_OF_KERNELS = ("flint_global_scale", "l2_activation_scale")
 
 
 class _Number(NamedTuple):

@@ -4,6 +4,7 @@ import torch
 from series import replacing
 
 from vllm.model_executor.utils import refill_derived
+from vllm.v1.attention.ops.rocm_aiter_mla_sparse import refill_wo_a_bf16
 
 
 class DeepseekV4ROCMAiterMLAAttention:
@@ -26,6 +27,7 @@ class DeepseekV4ROCMAiterMLAAttention:
             refill_derived(self, "_fused_compressor_weight", fused_weight)
 
     def refill_derived_tensors(self) -> None:
-        """Fills the fused compressor weight anew, once it has been made."""
+        """Fills the fused compressor weight and the bf16 `wo_a` anew, once made."""
         if self._fused_compressor_weight is not None:
             self.prepare_compressor_gemm_fusion()
+        refill_wo_a_bf16(self.wo_a)

@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
+import torch
 from series import replacing
 
 from vllm.model_executor.utils import replace_parameter
+
+
+class MuseSparkAiterExperts:
+    def keep_constants(self, layer: torch.nn.Module) -> None:
+        """Keeps the buffers of ones too, which forward passes make."""
+        super().keep_constants(layer)
+        self._unit_weights_bufs = vars(layer).setdefault(
+            "_kept_unit_weights_bufs", self._unit_weights_bufs
+        )
 
 
 class MuseSparkOnlineMXFP4FusedMoE:

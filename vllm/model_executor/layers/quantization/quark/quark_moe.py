@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 
+from functools import partial
+
 from series import after, replacing
 
 from vllm.model_executor.layers.fused_moe.oracle.nvfp4 import set_input_scale
@@ -69,6 +71,11 @@ class QuarkW8A8Fp8MoEMethod:
     def _setup_kernel(self, layer):
         with after("self.moe_kernel = make_fp8_moe_kernel($$$)"):
             self.moe_kernel.fused_experts.keep_constants(layer)
+
+    def get_fused_moe_quant_config(self, layer):
+        with replacing("make_fp8_moe_quant_config"):
+            # The layer holds the scales that are derived.
+            partial(make_fp8_moe_quant_config, layer=layer)
 
 
 class QuarkW8A8Mxfp8MoEMethod:
