@@ -2,8 +2,12 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+WORKERS ?= 2
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --disable-pip-version-check
+
+# Most of what a test process does is to import vLLM.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint docs apply clean
 
@@ -11,7 +15,7 @@ demo: apply ## reload a tiny quantized GLM-5.x, audit it, print the table
 	$(RUN) examples/reload_glm5.py
 
 test: apply ## run every test that this machine can run
-	OMP_NUM_THREADS=1 $(RUN) -m pytest  # on tiny tensors, threads wait for each other
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(WORKERS) --dist loadfile
 
 lint: apply $(VENV)/.lint ## ruff, mypy, typos and the series' own checks
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pre-commit run --all-files --show-diff-on-failure

@@ -50,6 +50,15 @@ def write_stock_tree(folder: Path) -> Path:
     return folder
 
 
+def _environment(tree: Path) -> dict[str, str]:
+    return {
+        "PYTHONPATH": f"{tree}{os.pathsep}{ROOT}",
+        # What a process compiles or finds out about models, the next one reads.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "VLLM_CACHE_ROOT": str(tree / "cache"),
+    }
+
+
 def run_on_stock(tree: Path, function: Callable[..., T], *arguments: object) -> T:
     """Calls a function in a process where ``vllm`` is upstream's release.
 
@@ -70,7 +79,7 @@ def run_on_stock(tree: Path, function: Callable[..., T], *arguments: object) -> 
         call.write_bytes(pickle.dumps((function, arguments)))
         done = subprocess.run(
             [sys.executable, "-c", _CALL, str(call), str(result)],
-            env={**os.environ, "PYTHONPATH": f"{tree}{os.pathsep}{ROOT}"},
+            env={**os.environ, **_environment(tree)},
             cwd=scratch,
             capture_output=True,
             text=True,

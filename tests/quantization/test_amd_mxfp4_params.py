@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """MXFP4 parameters of AMD kernels stay registered, and hold what they hold on stock."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.quantization.amd_mxfp4_layers import (
@@ -11,13 +13,13 @@ from tests.quantization.amd_mxfp4_layers import (
     run_rdna3,
 )
 from tests.quantization.keep_param_checks import Outcome
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 
 
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def stock(stock_tree: Path) -> dict[str, Outcome]:
     """What upstream's release makes of the same layers."""
-    return run_on_stock(write_stock_tree(tmp_path_factory.mktemp("stock")), run_all)
+    return run_on_stock(stock_tree, run_all)
 
 
 @pytest.mark.parametrize("run", [run_rdna3, run_kimi, run_muse_spark])

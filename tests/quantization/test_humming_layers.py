@@ -6,6 +6,7 @@ Its schemas convert as they do on a GPU; the operators of its kernels are stand-
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -28,7 +29,7 @@ from tests.quantization.keep_param_checks import (
     restore_model_format,
 )
 from tests.quantization.keep_param_layers import Case
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
@@ -83,10 +84,9 @@ def run_all() -> dict[str, Outcome]:
 
 
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def stock(stock_tree: Path) -> dict[str, Outcome]:
     """What upstream's release makes of the same layers."""
-    tree = write_stock_tree(tmp_path_factory.mktemp("stock"))
-    return run_on_stock(tree, run_all)
+    return run_on_stock(stock_tree, run_all)
 
 
 @pytest.fixture(scope="module", autouse=True)

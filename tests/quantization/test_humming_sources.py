@@ -5,6 +5,7 @@
 Humming itself is not installed; a stand-in for its schemas returns what it is given.
 """
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -21,7 +22,7 @@ from tests.quantization.keep_param_checks import (
     value_of,
 )
 from tests.quantization.keep_param_layers import make_kernel
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 
 NAMES = ["ct-nvfp4", "ct-nvfp4-a16", "modelopt-nvfp4", "modelopt-nvfp4-a16"]
 NAMES += ["quark-nvfp4"]
@@ -83,12 +84,9 @@ def convert_all() -> dict[str, dict[str, Value | None]]:
 
 
 @pytest.fixture(scope="module")
-def stock(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, dict[str, Value | None]]:
+def stock(stock_tree: Path) -> dict[str, dict[str, Value | None]]:
     """What the kernel of upstream's release converts."""
-    tree = write_stock_tree(tmp_path_factory.mktemp("stock"))
-    return run_on_stock(tree, convert_all)
+    return run_on_stock(stock_tree, convert_all)
 
 
 @pytest.fixture(scope="module")

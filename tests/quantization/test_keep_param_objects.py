@@ -3,6 +3,7 @@
 """Loaded parameters survive post-load processing, and kernels see what stock has."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,7 @@ from tests.quantization.keep_param_checks import (
     run_all,
 )
 from tests.quantization.keep_param_layers import INPUT_SIZE
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 from vllm.model_executor.kernels.linear.mixed_precision import marlin
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
@@ -67,10 +68,9 @@ HOLDING_MORE = {
 
 
 @pytest.fixture(scope="session")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def stock(stock_tree: Path) -> dict[str, Outcome]:
     """What upstream's release makes of the same layers."""
-    tree = write_stock_tree(tmp_path_factory.mktemp("stock"))
-    return run_on_stock(tree, run_all)
+    return run_on_stock(stock_tree, run_all)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -143,10 +143,14 @@ def test_tensor_that_a_mapper_has_renamed_goes_to_the_shard_it_names():
 
 
 @pytest.mark.usefixtures("layers")
-def test_fused_tensor_of_no_shard_is_left_to_the_model():
-    loader = RowDequantLoader(Model(make_fused()), SHARDS)
+def test_tensor_that_is_fused_on_disk_is_loaded():
+    model: Any = Model(make_fused())
+    loader, loaded = RowDequantLoader(model, SHARDS), set[str]()
 
-    assert not loader.load("layer.weight", torch.ones(768, 320), "x", set())
+    assert loader.load("layer.weight", torch.ones(768, 320), "x", loaded)
+
+    assert "layer.weight" in loaded
+    assert torch.equal(model.layer.weight, torch.ones(768, 320).bfloat16())
 
 
 @pytest.mark.usefixtures("layers")

@@ -3,6 +3,7 @@
 """MXFP4 experts in Triton's layouts stay registered, and reload into place."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,7 @@ from tests.quantization.triton_mxfp4_layers import (
     processing,
     run_all,
 )
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 from vllm.model_executor.layers.fused_moe.fused_moe_modular_method import (
     FusedMoEModularMethod,
 )
@@ -44,10 +45,9 @@ experts = pytest.mark.parametrize(("method", "layout"), CASES)
 
 
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any]:
+def stock(stock_tree: Path) -> dict[tuple[str, str], Any]:
     """What upstream's release makes of the same layers."""
-    tree = write_stock_tree(tmp_path_factory.mktemp("stock"))
-    return run_on_stock(tree, run_all)
+    return run_on_stock(stock_tree, run_all)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -3,6 +3,7 @@
 """A layerwise reload loses no weights, and leaves a model that can be reloaded."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from tests.model_executor.model_loader.layerwise_toys import (
     make_weights,
     reload,
 )
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 from vllm.model_executor.model_loader.reload import (
     abort_layerwise_reload,
     abort_reload,
@@ -70,8 +71,8 @@ def test_nothing_is_lost(name: str):
     assert LOSSES[name]() is None
 
 
-def test_stock_loses_each_of_these(tmp_path):
-    lost = run_on_stock(write_stock_tree(tmp_path / "stock"), what_is_lost)
+def test_stock_loses_each_of_these(stock_tree: Path):
+    lost = run_on_stock(stock_tree, what_is_lost)
 
     assert [name for name in LOSSES if lost[name] is None] == []
 

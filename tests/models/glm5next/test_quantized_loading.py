@@ -32,7 +32,7 @@ from tests.models.glm5next.format_matrix import (
     outcomes,
 )
 from tests.models.glm5next.projections import MODELS, SCALES, FolderOf, attention
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 
 pytestmark = pytest.mark.usefixtures("glm5_process")
 
@@ -42,8 +42,8 @@ def test_every_format_loads_exactly(name: str, config_folders):
     assert outcome(ROWS[name], config_folders) == EXACT
 
 
-def test_stock_loads_a_quarter_of_the_formats(tmp_path: Path, config_folders):
-    found = run_on_stock(write_stock_tree(tmp_path / "stock"), outcomes, config_folders)
+def test_stock_loads_a_quarter_of_the_formats(stock_tree: Path, config_folders):
+    found = run_on_stock(stock_tree, outcomes, config_folders)
 
     assert {name for name, result in found.items() if result == EXACT} == (
         LOADED_BY_STOCK

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 
 HEADS, HEAD_DIM, V_HEAD_DIM, CHUNKS, HIDDEN, BLOCK = 16, 192, 128, 4, 256, 128
 SEED = 3
@@ -73,10 +73,9 @@ def _stock(cases: list[Case]) -> list[tuple[int, list[Pair] | None]]:
 
 
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[Case, Any]:
-    tree: Path = write_stock_tree(tmp_path_factory.mktemp("stock"))
+def stock(stock_tree: Path) -> dict[Case, Any]:
     print(f"seed {SEED}")
-    return dict(zip(CASES, run_on_stock(tree, _stock, CASES), strict=True))
+    return dict(zip(CASES, run_on_stock(stock_tree, _stock, CASES), strict=True))
 
 
 def _parameter(data: torch.Tensor, layout: Any) -> Any:

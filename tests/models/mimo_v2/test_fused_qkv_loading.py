@@ -22,7 +22,7 @@ from tests.models.mimo_v2.tiny_mimo import (
     process,
     projections_of,
 )
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 from tests.tensor_parallel import run_tp2, tensor_parallel_group
 
 REQUANTIZED = TinyMimo()
@@ -79,11 +79,6 @@ def _load_all_in_one(orders: list[Order]) -> list[list[dict[str, Held]]]:
 
 def _load_all_in_two(orders: list[Order]) -> list[list[dict[str, Held]]]:
     return run_tp2(_load_all, orders)
-
-
-@pytest.fixture(scope="module")
-def stock_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_stock_tree(tmp_path_factory.mktemp("stock"))
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.model_executor.layers.fused_moe.kept_constants_cases import (
     cases,
     scales,
 )
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 from vllm.model_executor.layers.fused_moe.oracle.fp8 import (
     Fp8MoeBackend,
     make_fp8_moe_quant_config,
@@ -257,7 +257,7 @@ def test_every_method_that_makes_a_kernel_keeps_its_constants():
     assert forgetful == ONCE_OR_WITHOUT_CONSTANTS
 
 
-def test_stock_moves_every_constant(tmp_path: Path):
-    moved = run_on_stock(write_stock_tree(tmp_path), moved_constants)
+def test_stock_moves_every_constant(stock_tree: Path):
+    moved = run_on_stock(stock_tree, moved_constants)
 
     assert moved == {name: set(case.constants) for name, case in cases().items()}

@@ -3,6 +3,7 @@
 """What load balancing moves of routed experts, and how input scales are paired."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.quantization.keep_param_checks import (
     quantization_process,
 )
 from tests.quantization.keep_param_moe_layers import NUM_EXPERTS
-from tests.stock_vllm import run_on_stock, write_stock_tree
+from tests.stock_vllm import run_on_stock
 
 NAMES = ["moe-ct-nvfp4", "moe-modelopt-nvfp4", "moe-modelopt-nvfp4-marlin"]
 NAMES += ["moe-quark-nvfp4-marlin", "moe-gptq-marlin", "moe-fp8"]
@@ -49,10 +50,9 @@ def moved_of_all() -> dict[str, list[bytes]]:
 
 
 @pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
+def stock(stock_tree: Path) -> dict[str, list[bytes]]:
     """What load balancing moves of the same layers on upstream's release."""
-    tree = write_stock_tree(tmp_path_factory.mktemp("stock"))
-    return run_on_stock(tree, moved_of_all)
+    return run_on_stock(stock_tree, moved_of_all)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -116,7 +116,7 @@ class RowDequantLoader:
                 target = _Target(name, layer, shard)
                 self._targets[f"{parent}{dot}{source}"] = target
                 self._targets[name, shard] = target
-            if own not in shards and isinstance(method, RowDequantLinearMethod):
+            if isinstance(method, RowDequantLinearMethod):
                 self._targets[name] = _Target(name, layer, None)
 
     def load(
