@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Weight and scales of a fused FP8 projection of MiMo-V2 load each alone."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -40,6 +40,9 @@ SPECS = {
     "not-fused": TinyMimo(fused=False),
 }
 
+CUT_IN_TWO = ("kept-with-padding", "requantized", "two-chunks-continuous", "draft")
+"""Those that two ranks load. `test_fused_qkv_layout` has more ranks and layouts."""
+
 Held = dict[str, torch.Tensor]
 
 
@@ -65,36 +68,45 @@ def _cold_start(spec: TinyMimo, order: Order, seed: int = 7) -> MimoModel:
     return model
 
 
-def _load_all(orders: list[Order]) -> list[dict[str, Held]]:
-    return [
-        {name: held(_cold_start(spec, order)) for name, spec in SPECS.items()}
-        for order in orders
-    ]
+def _load_each(names: Iterable[str], order: Order) -> dict[str, Held]:
+    return {name: held(_cold_start(SPECS[name], order)) for name in names}
 
 
-def _load_all_in_one(orders: list[Order]) -> list[list[dict[str, Held]]]:
+def _load_in_two(order: Order) -> list[dict[str, Held]]:
+    return run_tp2(_load_each, CUT_IN_TWO, order)
+
+
+class _OfStock(NamedTuple):
+    loaded: dict[str, Held]
+    reused_memory: Held
+    """After halves in two calls, whose memory does not last."""
+    reloaded: Held
+    """After a layerwise reload of other weights."""
+
+
+def _run_on_stock() -> _OfStock:
     with use_cuda_like_cpu_platform(), tensor_parallel_group():
-        return [_load_all(orders)]
-
-
-def _load_all_in_two(orders: list[Order]) -> list[list[dict[str, Held]]]:
-    return run_tp2(_load_all, orders)
+        loaded = _load_each(SPECS, _pairs)
+        return _OfStock(loaded, _load_reused_memory(), _reload_layerwise())
 
 
 @pytest.fixture(scope="module")
-def loaded_by_one(stock_tree: Path) -> Any:
-    """What stock holds after pairs, and this series after single tensors, by order."""
-    ((stock,),) = run_on_stock(stock_tree, _load_all_in_one, [_pairs])
-    (ours,) = _load_all_in_one([_weights_first, _scales_first])
-    return stock, ours
+def stock(stock_tree: Path) -> _OfStock:
+    return run_on_stock(stock_tree, _run_on_stock)
+
+
+@pytest.fixture(scope="module")
+def loaded_by_one() -> list[dict[str, Held]]:
+    """What this series holds after single tensors, by order."""
+    with use_cuda_like_cpu_platform(), tensor_parallel_group():
+        return [_load_each(SPECS, order) for order in (_weights_first, _scales_first)]
 
 
 @pytest.fixture(scope="module")
 def loaded_by_two(stock_tree: Path) -> Any:
-    """The same of two ranks, by rank, with one order."""
-    stock = run_on_stock(stock_tree, _load_all_in_two, [_pairs])
-    ours = _load_all_in_two([_scales_first])
-    return [(theirs[0], own[0]) for theirs, own in zip(stock, ours, strict=True)]
+    """What stock holds after pairs, and this series after single tensors, by rank."""
+    pairs = run_on_stock(stock_tree, _load_in_two, _pairs)
+    return list(zip(pairs, _load_in_two(_scales_first), strict=True))
 
 
 @pytest.fixture
@@ -111,14 +123,13 @@ def _differences(found: Held, expected: Held) -> list[str]:
 @pytest.mark.parametrize("order", [0, 1], ids=["weights-first", "scales-first"])
 @pytest.mark.parametrize("name", SPECS)
 def test_halves_in_separate_calls_give_what_stock_makes_of_a_pair(
-    loaded_by_one: Any, name: str, order: int
+    stock: _OfStock, loaded_by_one: list[dict[str, Held]], name: str, order: int
 ):
-    stock, ours = loaded_by_one
-    assert _differences(ours[order][name], stock[name]) == []
+    assert _differences(loaded_by_one[order][name], stock.loaded[name]) == []
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", CUT_IN_TWO)
 def test_a_rank_takes_what_stock_takes_of_a_pair(
     loaded_by_two: Any, name: str, rank: int
 ):
@@ -310,39 +321,34 @@ def test_a_half_that_is_left_out_stays_where_blocks_are_kept(
     assert _differences(held(model), held(fresh)) == []
 
 
-def _stock_with_reused_memory() -> tuple[Held, Held]:
-    """What a pair gives, and what its halves give in two calls."""
-    with use_cuda_like_cpu_platform(), tensor_parallel_group():
-        model = build(KEPT)
-        _load_from_reused_memory(model, _scales_first(make_weights(KEPT)))
-        process(model)
-        return held(_cold_start(KEPT, _pairs)), held(model)
+def _load_reused_memory() -> Held:
+    model = build(KEPT)
+    _load_from_reused_memory(model, _scales_first(make_weights(KEPT)))
+    process(model)
+    return held(model)
 
 
-def test_stock_loses_a_half_that_comes_in_a_call_before(stock_tree: Path):
-    pair, halves = run_on_stock(stock_tree, _stock_with_reused_memory)
-    assert _differences(halves, pair) == [
+def test_stock_loses_a_half_that_comes_in_a_call_before(stock: _OfStock):
+    pair = stock.loaded["kept-with-padding"]
+    assert _differences(stock.reused_memory, pair) == [
         f"model.layers.{layer}.self_attn.qkv_proj.weight_scale_inv" for layer in (0, 1)
     ]
 
 
-def _stock_layerwise_reload() -> tuple[Held, Held]:
-    """What the start loaded, and what a reload of other weights leaves."""
+def _reload_layerwise() -> Held:
     from vllm.model_executor.model_loader.reload import (
         finalize_layerwise_reload,
         initialize_layerwise_reload,
     )
 
-    with use_cuda_like_cpu_platform(), tensor_parallel_group():
-        model = _cold_start(KEPT, _pairs)
-        before = held(model)
-        with loading(model.vllm_config):
-            initialize_layerwise_reload(model.module)
-            load(model, [make_weights(KEPT, seed=8)])
-            finalize_layerwise_reload(model.module, model.model_config)
-        return before, held(model)
+    model = _cold_start(KEPT, _pairs)
+    with loading(model.vllm_config):
+        initialize_layerwise_reload(model.module)
+        load(model, [make_weights(KEPT, seed=8)])
+        finalize_layerwise_reload(model.module, model.model_config)
+    return held(model)
 
 
-def test_a_layerwise_reload_of_stock_keeps_the_old_weights(stock_tree: Path):
-    before, after = run_on_stock(stock_tree, _stock_layerwise_reload)
-    assert _differences(after, before) == []
+def test_a_layerwise_reload_of_stock_keeps_the_old_weights(stock: _OfStock):
+    before = stock.loaded["kept-with-padding"]
+    assert _differences(stock.reloaded, before) == []
