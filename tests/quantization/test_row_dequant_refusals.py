@@ -131,3 +131,14 @@ def test_scale_of_nvfp4_is_not_taken_for_one_of_fp8():
 def test_other_dtypes_of_the_model_are_refused():
     with pytest.raises(ValueError, match="found dtype torch.int8"):
         make_layer("ReplicatedLinear", COLS, 200, params_dtype=torch.int8)
+
+
+def test_fused_scales_whose_blocks_two_shards_share_are_refused():
+    layer = make_layer("MergedColumnParallelLinear", COLS, [200, 200], disable_tp=True)
+    weight, scale = fp8(random_weight(400)).items
+
+    load(layer, [weight])
+    with pytest.raises(ValueError, match="do not end with their last blocks"):
+        load(layer, [scale])
+
+    assert not layer.weight.record.scales

@@ -14,6 +14,7 @@ from tests.quantization.dequant_layers import (
     FORMATS,
     SHARDS,
     Item,
+    Model,
     bf16,
     compressed,
     fp8,
@@ -26,12 +27,15 @@ from tests.quantization.dequant_layers import (
     make_model,
     mxfp4,
     nvfp4,
+    process,
     random_weight,
     reload_in_mode,
     same_bytes,
 )
+from vllm.model_executor.model_loader.reload import record_metadata_for_reloading
 
 every_mode = pytest.mark.parametrize("mode", ["direct", "layerwise"])
+every_failed_mode = pytest.mark.parametrize("failed", ["direct", "layerwise"])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -158,3 +162,74 @@ def test_scale_without_packed_rows_is_refused_and_changes_nothing(
         reload_in_mode(model, [*sent, *(i for i in scales if i.shard == 1)], mode)
 
     assert same_bytes(model.layer.weight, stored.weight)
+
+
+def _abort(model: Any, items: list[Item], mode: Any) -> None:
+    from vllm.model_executor.model_loader.reload import abort_reload, start_reload
+
+    start_reload(model, mode)
+    load(model.layer, items)
+    abort_reload(model)
+
+
+@every_mode
+@every_failed_mode
+def test_layer_of_a_failed_reload_must_come_again(mode: Any, failed: Any):
+    other = make_layer("ReplicatedLinear", COLS, 64)
+    model = make_model(make_fused(), fused((fp8, fp8)).items)
+    model.other = other
+    load_and_process(other, bf16(random_weight(64)).items)
+    _abort(model, fused((fp8, fp8), seed=7).items[:1], failed)
+
+    with pytest.raises(RuntimeError, match=r"layer: .*rows that hold nothing"):
+        reload_in_mode(model, [], mode)
+    stored = fused((nvfp4, bf16), seed=8)
+    reload_in_mode(model, stored.items, mode)
+
+    assert same_bytes(model.layer.weight, stored.weight)
+
+
+@every_mode
+@every_failed_mode
+def test_bias_of_a_failed_reload_must_come_again(mode: Any, failed: Any):
+    from vllm.model_executor.model_loader.reload.first_load import (
+        end_first_load,
+        observe_first_load,
+    )
+
+    layer = make_layer("ReplicatedLinear", COLS, 200, bias=True)
+    bias = Item("bias", torch.ones(200).bfloat16())
+    model: Any = Model(layer)
+    record_metadata_for_reloading(model)
+    observe_first_load(model)
+    load(layer, [*fp8(random_weight(200)).items, bias])
+    end_first_load(model)
+    process(layer)
+    _abort(model, [Item("bias", torch.full((200,), 9).bfloat16())], failed)
+
+    again = fp8(random_weight(200, seed=3)).items
+    with pytest.raises(RuntimeError, match="undefined since a failed reload, .*bias"):
+        reload_in_mode(model, again, mode)
+    reload_in_mode(model, [*again, bias], mode)
+
+    assert same_bytes(layer.bias, bias.tensor)
+
+
+@every_mode
+def test_scale_of_a_tensor_that_failed_is_not_used(mode: Any):
+    from vllm.model_executor.model_loader.reload import abort_reload, start_reload
+
+    layer = make_layer("MergedColumnParallelLinear", COLS, [128, 64], disable_tp=True)
+    parts = [fp8(random_weight(rows, seed=rows), i) for i, rows in enumerate((128, 64))]
+    model = make_model(layer, [item for part in parts for item in part.items])
+    scale = torch.cat([part.items[1].tensor for part in parts])
+    scale[-1] = torch.nan  # Of the second shard: the first is written by then.
+
+    start_reload(model, mode)
+    with pytest.raises(ValueError, match="NaN"):
+        load(layer, [Item("weight_scale_inv", scale)])
+    abort_reload(model)
+
+    weights = [part.items[0] for part in parts]
+    with pytest.raises(RuntimeError, match="shard 0: found a torch.float8_e4m3fn weig"):
+        reload_in_mode(model, [*weights, parts[1].items[1]], mode)

@@ -48,10 +48,10 @@ def find_derived(
     """
     finder = _Finder(tree, loaded)
     walked = {id(item): item for item in functions}
-    made = {id(item): item for item in _made_classes(tree, functions)}
-    for item in made.values():
-        if _INIT in item.methods:
-            walked[id(item.methods[_INIT])] = item.methods[_INIT]
+    made = {id(owner): owner for owner in _made_classes(tree, functions)}
+    for owner in made.values():
+        if _INIT in owner.methods:
+            walked[id(owner.methods[_INIT])] = owner.methods[_INIT]
     for item in walked.values():
         yield from finder.derived(item)
     for item in tree.functions():
@@ -120,10 +120,10 @@ def _writes(function: Function, loaded: Set[str]) -> Iterator[tuple[ast.AST, Wri
             if name := _slot(target, loaded):
                 yield node, (name, value, part)
         match node:
-            case ast.Call(ast.Name("setattr"), [_, name, value]):
-                yield node, (_text(name), value, -1)
-            case ast.Call(ast.Attribute(attr="register_buffer"), [name, value, *_]):
-                yield node, (_text(name), value, -1)
+            case ast.Call(ast.Name("setattr"), [_, written, value]):
+                yield node, (_text(written), value, -1)
+            case ast.Call(ast.Attribute(attr="register_buffer"), [written, value, *_]):
+                yield node, (_text(written), value, -1)
             case ast.Call(func) if _makes_config(func):
                 yield from ((node, ("", one, -1)) for one in arguments(node))
 

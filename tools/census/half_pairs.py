@@ -183,7 +183,7 @@ class _Origins:
                     yield from ((one.id, value) for one in names)
 
     def _read(self) -> set[str]:
-        found = set()
+        found: set[str] = set()
         for node in self._nodes:
             match node:
                 case ast.Subscript(holder, ctx=ast.Load() | ast.Del()):
@@ -194,7 +194,7 @@ class _Origins:
 
     def _dictionaries(self) -> set[str]:
         """Origins that are dictionaries, as they are made or used."""
-        found = set()
+        found: set[str] = set()
         for node in self._nodes:
             match node:
                 case ast.Assign(targets, value) if _is_dictionary(value):
@@ -216,8 +216,7 @@ def _arguments(function: Function) -> list[ast.arg]:
 
 
 def _has_tensors(argument: ast.arg) -> bool:
-    annotated = argument.annotation is not None
-    text = ast.unparse(argument.annotation) if annotated else ""
+    text = ast.unparse(argument.annotation) if argument.annotation else ""
     return "weight" in argument.arg or "Tensor" in text
 
 

@@ -146,10 +146,8 @@ def test_no_reader_of_the_floats_is_unlisted():
         "vllm.v1.worker.gpu.spec_decode.gemma4.speculator",
         # Reads them anew for each batch; its platform captures no graphs.
         "vllm.v1.attention.backends.cpu_attn",
-        # Serve one value only, and raise on others.
+        # Serves one value only, and raises on others.
         "vllm.v1.attention.backends.mla.cutlass_mla",
-        "vllm.v1.attention.backends.rocm_attn",
-        "vllm.v1.attention.backends.rocm_segmented_attn",
         # Found by what the model has built.
         "vllm.models.kimi_k3.nvidia.specialized_decode.cutedsl.mla.prepared",
         "vllm.model_executor.model_loader.reload.host_numbers",
@@ -159,7 +157,7 @@ def test_no_reader_of_the_floats_is_unlisted():
         ".".join(path.relative_to(root.parent).with_suffix("").parts)
         for path in root.rglob("*.py")
         if ".series" not in path.parts  # The originals of an applied series.
-        and re.search(r"_(q|k|v|prob)_scale_float\b", path.read_text())
+        and re.search(r"_(q|k|v|prob)_scale_(float|cpu)\b", path.read_text())
     }
     listed = (
         *host_numbers.READS_ATTENTION_SCALES,

@@ -35,12 +35,12 @@ class RowRun(NamedTuple):
     Attributes:
         start: First row on the rank.
         source: First row in the checkpoint, or `PADDING`.
-        count: Number of rows.
+        length: Number of rows.
     """
 
     start: int
     source: int
-    count: int
+    length: int
 
 
 @dataclass(frozen=True)

@@ -161,9 +161,10 @@ class FusedQkvFp8LinearMethod(Fp8LinearMethod):
         """
         if not is_weights_pre_processed() and not layer.weight.is_meta:
             scale = getattr(layer, "run_scale_inv", None)
-            waits = scale is not None and not has_nan(scale)
-            self._check_loaded(layer, ("weight",) if waits else _LOADED)
-            if waits:
+            if scale is None or has_nan(scale):
+                self._check_loaded(layer, _LOADED)
+            else:
+                self._check_loaded(layer, ("weight",))
                 weight, block_scale = layer.weight.data, layer.weight_scale_inv.data
                 requantize(weight, block_scale, scale.data, self.layout)
                 scale.data.fill_(float("nan"))

@@ -17,6 +17,11 @@ class InPlaceLoading(ABC):
     judgement of what is missing to the method.
     """
 
+    @property
+    @abstractmethod
+    def judged_parameters(self) -> frozenset[str]:
+        """Names of the parameters that `check_loaded` judges."""
+
     @abstractmethod
     def check_loaded(self, layer: torch.nn.Module) -> None:
         """Checks that post-load processing can run. Nothing is changed.

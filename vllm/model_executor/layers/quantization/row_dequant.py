@@ -182,6 +182,10 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
             layer.register_parameter(name, param)
             set_weight_attrs(param, extra_weight_attrs)
 
+    @property
+    def judged_parameters(self) -> frozenset[str]:
+        return frozenset({"weight", *self.scales})
+
     def check_loaded(self, layer: Any) -> None:
         """Checks that the layer can be processed.
 

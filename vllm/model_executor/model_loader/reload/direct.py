@@ -195,8 +195,16 @@ class DirectReload:
         problems: list[str] = []
         for layer in self._layers:
             undefined = layer.name in self._undefined_before
-            if layer.touched and in_place_method(layer.module):
-                problems += incomplete_in_place(layer.name, layer.module)
+            if method := in_place_method(layer.module):
+                if layer.touched or undefined:
+                    problems += incomplete_in_place(
+                        layer.name,
+                        layer.module,
+                        method,
+                        layer.info,
+                        layer.arrivals,
+                        undefined,
+                    )
                 continue
             if not undefined and (not layer.touched or layer.keeps_left_out):
                 continue

@@ -22,14 +22,17 @@ READS_ATTENTION_SCALES = (
     "vllm.v1.attention.backends.mla.flashinfer_mla_sparse_sm90",
     "vllm.v1.attention.backends.mla.tokenspeed_mla",
     "vllm.v1.attention.backends.rocm_aiter_fa",
+    "vllm.v1.attention.backends.rocm_aiter_unified_attn",
+    "vllm.v1.attention.backends.rocm_attn",
 )
 """Modules and packages of attention layers and backends that compute with the floats of
-a layer's scales. Others read the tensors, which are refilled, or read the floats anew
-each time."""
+a layer's scales, or with their copies on the host. Others read the tensors, which are
+refilled, or read the floats anew each time."""
 
 ASKS_WHETHER_SCALES_ARE_ONE = (
     "vllm.model_executor.layers.attention.mla_attention",
     "vllm.models.deepseek_v32",
+    "vllm.v1.attention.backends.rocm_segmented_attn",
 )
 """Those that choose by it what they launch."""
 

@@ -332,7 +332,7 @@ def abort_layerwise_reload(model: torch.nn.Module) -> None:
     for layer in reload.names:
         LOADING_LAYERS.discard(layer)
         if (info := get_layerwise_info(layer)).reload is reload:
-            if info.arrivals and (method := in_place_method(layer)):
+            if reload.is_marked(layer) and (method := in_place_method(layer)):
                 method.forget_loaded(layer)
             info.reset()
     _allow_torchao_reload(model)

@@ -83,12 +83,15 @@ def require_complete(
     problems = []
     for layer, info in infos.items():
         name = reload.names[layer]
-        if in_place_method(layer) and info.arrivals:
-            problems += incomplete_in_place(name, layer)
+        undefined = name in reload.undefined_before
+        if method := in_place_method(layer):
+            if info.arrivals or undefined:
+                problems += incomplete_in_place(
+                    name, layer, method, info, info.arrivals, undefined
+                )
             continue
         if info.reload is None or not info.can_load():
             continue
-        undefined = name in reload.undefined_before
         if not undefined and (not info.loaded_weights or keeps_left_out(layer, info)):
             continue
         if missing := _missing(layer, info, undefined):

@@ -79,6 +79,10 @@ class LayerwiseState:
         self._marked.add(self.names[layer])
         mark_undefined(self.model, self.names[layer])
 
+    def is_marked(self, layer: torch.nn.Module) -> bool:
+        """Whether this reload has begun to write to the layer."""
+        return self.names[layer] in self._marked
+
     def clear_marks(self) -> None:
         """Notes that all that was written to is right again."""
         clear_undefined(self.model, self._marked | self.undefined_before)

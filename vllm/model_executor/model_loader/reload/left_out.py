@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
-from vllm.model_executor.layers.quantization.in_place_loading import in_place_method
+from vllm.model_executor.layers.quantization.in_place_loading import InPlaceLoading
 
 from .arrivals import Arrivals
 from .startup_tensors import is_same_stretch, model_format_view
@@ -95,20 +95,39 @@ def _means_not_loaded(value: torch.Tensor | None) -> bool:
     return value is not None and bool(value.view(-1).view(torch.uint8).any())
 
 
-def incomplete_in_place(name: str, layer: torch.nn.Module) -> list[str]:
+def incomplete_in_place(
+    name: str,
+    layer: torch.nn.Module,
+    method: InPlaceLoading,
+    info: LayerReloadingInfo,
+    arrivals: Arrivals,
+    undefined: bool,
+) -> list[str]:
     """What is wrong with a layer whose method loads it in place.
 
     Args:
         name: Its name in the model.
         layer: The layer, in model format.
+        method: Its method.
+        info: What the first load brought, if it is known.
+        arrivals: What the reload brought.
+        undefined: Whether a failed reload has written to it: then what the method does
+            not judge, as a bias, has to come again.
 
     Returns:
-        One sentence, or none.
+        Sentences.
     """
-    method = in_place_method(layer)
+    problems = []
     try:
-        if method is not None:
-            method.check_loaded(layer)
+        method.check_loaded(layer)
     except ValueError as error:
-        return [f"{name}: {error}"]
-    return []
+        problems.append(f"{name}: {error}")
+    judged = method.judged_parameters
+    others = {
+        n: p for n, p in layer._parameters.items() if n not in judged and p is not None
+    }
+    if undefined and (missing := missing_tensors(info, arrivals, others, judged)):
+        problems.append(
+            f"{name}, undefined since a failed reload, misses {', '.join(missing)}"
+        )
+    return problems

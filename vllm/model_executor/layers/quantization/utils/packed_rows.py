@@ -234,6 +234,17 @@ def _check_rows(
             f"{len(shards)} shards at once; expected {expected} rows: check that the "
             "tensor belongs to this layer, or load the shards one by one"
         )
+    # A row more would belong to the last block, which two shards would share.
+    if expected and any(
+        param.rows_of(whole[shard]) == param.rows_of(whole[shard] + 1)
+        for shard in shards[:-1]
+    ):
+        raise ValueError(
+            f"{param.full_name}: found a checkpoint tensor of dtype "
+            f"{loaded_weight.dtype} and shape {tuple(loaded_weight.shape)} for "
+            f"{len(shards)} shards at once, which do not end with their last blocks; "
+            "expected the scales of one shard: load the shards one by one"
+        )
 
 
 def take_part(
