@@ -38,7 +38,6 @@ def unpack_fp8_rows(
     # Of an odd number of columns, the last pair has a byte that is no weight.
     pairs = rows.view(torch.uint16)[:, : (cols + 1) // 2]
     look_up = _LookUp(_e4m3_pairs(device), _rows_of_chunk(rows), pairs.shape[1])
-    floats = torch.empty(_rows_of_chunk(rows), cols, dtype=torch.float32, device=device)
     scale_cols = (torch.arange(cols, device=device) + offset[1]) // block[1]
     whole_rows = scale.shape[1] == 1
     for chunk in _chunks(rows, 0 if whole_rows else block[0], offset[0]):
@@ -48,8 +47,7 @@ def unpack_fp8_rows(
         else:
             factors = scale[(chunk.start + offset[0]) // block[0], scale_cols]
         index = look_up.index(chunk).copy_(pairs[chunk])
-        values = floats[: len(index)].copy_(look_up(index, torch.bfloat16)[:, :cols])
-        rows[chunk] = values.mul_(factors)
+        rows[chunk] = look_up(index, torch.float32)[:, :cols].mul_(factors)
 
 
 def unpack_fp4_rows(
@@ -87,11 +85,11 @@ def unpack_fp4_rows(
 
 @cache
 def _e4m3_pairs(device: torch.device) -> torch.Tensor:
-    """Two bfloat16, exact, for each pair of E4M3 bytes: [65536], int32."""
+    """Two float32 for each pair of E4M3 bytes: [65536], int64."""
     codes = torch.arange(_BYTES, dtype=torch.uint8, device="cpu")
-    values = codes.view(torch.float8_e4m3fn).bfloat16()
+    values = codes.view(torch.float8_e4m3fn).float()
     first, second = values.repeat(_BYTES), values.repeat_interleave(_BYTES)
-    return torch.stack((first, second), dim=1).view(torch.int32).flatten().to(device)
+    return torch.stack((first, second), dim=1).view(torch.int64).flatten().to(device)
 
 
 @cache
