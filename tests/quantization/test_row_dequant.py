@@ -237,6 +237,14 @@ def test_name_and_dtype_find_the_parameter(case: str):
     assert layer.quant_method.parameter_for(layer, name, tensor) == parameter
 
 
+def test_block_scales_of_all_shards_at_once_are_told_from_groups():
+    layer, scale = make_fused(), torch.ones(7, 3).to(E8M0)
+
+    found = layer.quant_method.parameter_for(layer, "weight_scale", scale)
+
+    assert found == "weight_scale_inv"
+
+
 def test_own_names_find_their_parameter():
     layer = make_layer("ReplicatedLinear", COLS, 200)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from tools.census.reach import referred
-from tools.census.tree import Function, FunctionNode, Tree
+from tools.census.tree import Function, FunctionNode, Tree, arguments_of
 
 
 def callees(tree: Tree, function: Function, func: ast.expr) -> Iterable[Function]:
@@ -37,9 +37,7 @@ def results(function: Function) -> list[ast.expr]:
 @cache
 def annotations(node: FunctionNode) -> dict[str, ast.expr | None]:
     """The arguments of a function, each with its annotation."""
-    given = node.args
-    every = (*given.posonlyargs, *given.args, *given.kwonlyargs)
-    return {one.arg: one.annotation for one in every}
+    return {one.arg: one.annotation for one in arguments_of(node)}
 
 
 def is_tensor(note: ast.expr | None) -> bool:

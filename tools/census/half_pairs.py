@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from tools.census.sites import Site
-from tools.census.tree import Function, last_name
+from tools.census.tree import Function, arguments_of, last_name
 
 KINDS = ("half",)
 _MAKERS = frozenset({"dict", "defaultdict", "OrderedDict"})
@@ -87,7 +87,7 @@ class _Loader:
         self.function = function
         self._nodes = list(ast.walk(function.node))
         self._given = [
-            one for one in _arguments(function) if one.arg not in ("self", "cls")
+            one for one in arguments_of(function.node) if one.arg not in ("self", "cls")
         ]
         self.arguments = [one.arg for one in self._given]
         self.tensors = set(self._looped())
@@ -208,11 +208,6 @@ class _Origins:
                 case ast.Subscript(holder, ctx=ast.Del()):
                     found.add(self.of(holder))
         return found
-
-
-def _arguments(function: Function) -> list[ast.arg]:
-    given = function.node.args
-    return [*given.posonlyargs, *given.args, *given.kwonlyargs]
 
 
 def _has_tensors(argument: ast.arg) -> bool:

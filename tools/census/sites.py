@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import regex
 
-from tools.census.tree import Function, last_name
+from tools.census.tree import Function, arguments_of, last_name
 from tools.census.values import Values, arguments, pairs
 
 KINDS = ("delete", "none", "empty", "fresh", "alias", "rebind", "set")
@@ -164,8 +164,7 @@ class _Finder:
 
 def _arguments_returned(function: Function) -> set[str]:
     """Names of arguments that the function returns in a tuple."""
-    given = function.node.args
-    names = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+    names = {one.arg for one in arguments_of(function.node)}
     return names & {
         element.id
         for node in function.nodes

@@ -23,6 +23,12 @@ _LISTED = (
 )
 
 
+def arguments_of(node: FunctionNode) -> list[ast.arg]:
+    """The arguments of a function, without those that collect others."""
+    given = node.args
+    return [*given.posonlyargs, *given.args, *given.kwonlyargs]
+
+
 @dataclass(eq=False)
 class Function:
     """A module-level function or a method; what is nested in it is part of it.

@@ -98,7 +98,11 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
         self.runner: UnquantizedLinearMethod | None = None
 
     def parameter_for(
-        self, layer: Any, name: str, loaded_weight: torch.Tensor, shard: int = 0
+        self,
+        layer: Any,
+        name: str,
+        loaded_weight: torch.Tensor,
+        shard: int | None = None,
     ) -> str:
         """Names the parameter into which a checkpoint tensor is loaded.
 
@@ -110,7 +114,7 @@ class RowDequantLinearMethod(InPlaceLoading, UnquantizedLinearMethod):
             layer: The layer.
             name: What the checkpoint calls the tensor, after the layer's name.
             loaded_weight: The tensor.
-            shard: Index of the shard that it is for.
+            shard: Index of the shard that it is for; None if it is for all.
 
         Returns:
             Name of a parameter of the layer.
@@ -294,10 +298,10 @@ def _names(names: Collection[str]) -> str:
     return " and ".join(sorted(names)) or "no scale"
 
 
-def _scale_for(record: LoadRecord, scale: torch.Tensor, shard: int) -> str:
+def _scale_for(record: LoadRecord, scale: torch.Tensor, shard: int | None) -> str:
     """Names the parameter for a tensor that a checkpoint calls weight_scale."""
-    rows = record.shard_rows[shard] * record.ranks[0]
-    blocks = cdiv(rows, record.block[0])
+    rows_of = record.shard_rows if shard is None else (record.shard_rows[shard],)
+    blocks = sum(cdiv(rows * record.ranks[0], record.block[0]) for rows in rows_of)
     # Block scales may be in E8M0, too, but have fewer rows than the weight.
     by_row = scale.dtype == torch.float8_e8m0fnu and scale.ndim == 2
     if by_row and scale.shape[1] > 1 and scale.shape[0] > blocks:

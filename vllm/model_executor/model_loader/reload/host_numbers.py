@@ -6,7 +6,7 @@ A captured CUDA graph holds such a number, not the place where it was read, and 
 attention backends keep what they made of it in their first forward pass.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -51,8 +51,14 @@ class _Number(NamedTuple):
     layer_name: str
     name: str
     value: float
-    baked: Callable[[float], float | bool]
-    """What of the value graphs and backends hold."""
+    only_whether_one: bool
+    """Whether graphs and backends hold only that it is 1, or that it is not."""
+
+    def is_same(self, found: float) -> bool:
+        """Whether they would hold the same of another value."""
+        if self.only_whether_one:
+            return (found == 1.0) == (self.value == 1.0)
+        return found == self.value
 
 
 class HostNumbers:
@@ -66,9 +72,9 @@ class HostNumbers:
         """
         specialized = any(map(_has_specialized_decode, model.modules()))
         self._numbers = [
-            _Number(layer, layer_name, name, getattr(layer, name), baked)
+            _Number(layer, layer_name, name, getattr(layer, name), only_whether_one)
             for layer_name, layer in model.named_modules()
-            for name, baked in _baked_numbers(layer, specialized)
+            for name, only_whether_one in _baked_numbers(layer, specialized)
         ]
 
     def require_unchanged(self) -> None:
@@ -81,8 +87,7 @@ class HostNumbers:
             f"{number.layer_name}.{number.name} is {found}; it was {number.value} "
             "before"
             for number in self._numbers
-            if number.baked(found := getattr(number.layer, number.name))
-            != number.baked(number.value)
+            if not number.is_same(found := getattr(number.layer, number.name))
         ]
         if problems:
             raise RuntimeError(
@@ -101,27 +106,24 @@ class HostNumbers:
 
 def _baked_numbers(
     layer: torch.nn.Module, specialized_decode: bool
-) -> Iterator[tuple[str, Callable[[float], float | bool]]]:
+) -> Iterator[tuple[str, bool]]:
+    """Names of numbers that are held, and whether only that they are 1."""
     classes = {*type(layer).__mro__, *type(getattr(layer, "impl", None)).__mro__}
     modules = {base.__module__ for base in classes}
     names = [name for name in _ATTENTION_SCALES if hasattr(layer, name)]
     if specialized_decode or _any_in(modules, READS_ATTENTION_SCALES):
-        yield from ((name, float) for name in names)
+        yield from ((name, False) for name in names)
     elif _any_in(modules, ASKS_WHETHER_SCALES_ARE_ONE):
-        yield from ((name, _is_one) for name in names)
+        yield from ((name, True) for name in names)
     for name in _NUMBERS_OF_KERNELS:
         if hasattr(layer, name):
-            yield name, float
+            yield name, False
 
 
 def _has_specialized_decode(module: torch.nn.Module) -> bool:
     """Whether it is a Kimi-K3 whose kernels were built with the floats."""
     decode = getattr(module, "specialized_decode", None)
     return _any_in({type(decode).__module__}, ("vllm.models.kimi_k3",))
-
-
-def _is_one(value: float) -> bool:
-    return value == 1.0
 
 
 def _any_in(modules: set[str], packages: tuple[str, ...]) -> bool:

@@ -158,9 +158,7 @@ class RowDequantLoader:
             find_parameter(params, f"{target.name}.{suffix}", tensor, checkpoint_name)
             return False
         try:
-            parameter = method.parameter_for(
-                target.layer, suffix, tensor, target.shard or 0
-            )
+            parameter = method.parameter_for(target.layer, suffix, tensor, target.shard)
             self._load(target, parameter, tensor, source.rpartition(".")[2])
         except ValueError as error:
             raise CheckpointTensorError(checkpoint_name, str(error)) from error

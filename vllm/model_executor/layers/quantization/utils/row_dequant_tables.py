@@ -24,15 +24,7 @@ def unpack_fp8_rows(
     block: tuple[int, int],
     offset: tuple[int, int],
 ) -> None:
-    """Unpacks FP8 weights in place.
-
-    Args:
-        rows: [rows, cols] of the runtime dtype, with the FP8 row at the start of each.
-        scale: [scale rows, scale columns], float32.
-        block: Rows and columns that share a scale.
-        offset: Rows and columns between the start of the first scale's block and the
-            first row and column.
-    """
+    """Unpacks FP8 weights in place; see `unpack_fp8` for the arguments."""
     cols = rows.shape[1]
     device = rows.device
     # Of an odd number of columns, the last pair has a byte that is no weight.
@@ -53,14 +45,7 @@ def unpack_fp8_rows(
 def unpack_fp4_rows(
     rows: torch.Tensor, scale: torch.Tensor, scale_2: torch.Tensor | None
 ) -> None:
-    """Unpacks E2M1 weights in place.
-
-    Args:
-        rows: [rows, cols] of the runtime dtype, with the packed row at the start of
-            each.
-        scale: [rows, groups] in `float8_e4m3fn` or `float8_e8m0fnu`.
-        scale_2: Scale of all, one element, float32; or None.
-    """
+    """Unpacks E2M1 weights in place; see `unpack_fp4` for the arguments."""
     cols = rows.shape[1]
     device = rows.device
     scale_values = torch.arange(_BYTES, dtype=torch.uint8, device="cpu")
